@@ -4,5 +4,6 @@
 //!
 //! It imports the `kernel` crate and the private bindings, never the protocol core nor the shell.
 
+pub mod net;
 pub mod sync;
 pub mod work;
