@@ -18,6 +18,8 @@ mod wake;
 
 pub use msg::{
     as_ipv4,
+    flag,
+    put_int,
     Address,
     OptionIn,
     OptionOut,
@@ -70,6 +72,12 @@ pub mod events {
     pub const HUP: u32 = bindings::EPOLLHUP;
     /// The peer writes no more.
     pub const RDHUP: u32 = bindings::EPOLLRDHUP;
+}
+
+/// Whether another line may be written to the log now, for lines that a remote machine can cause.
+pub fn may_log() -> bool {
+    // SAFETY: A plain call.
+    unsafe { smc_bindings::net_ratelimit() != 0 }
 }
 
 /// A C struct of which all zero bytes are a value: its fields are numbers, and pointers that may be null.

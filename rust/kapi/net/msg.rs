@@ -388,3 +388,17 @@ impl Splice<'_> {
             .map_err(|_| Error::from_errno(i32::try_from(moved).unwrap_or(-22)))
     }
 }
+
+/// Writes an integer to the place in user space that a call's argument names.
+///
+/// # Errors
+///
+/// `EFAULT`.
+pub fn put_int(place: usize, int: i32) -> Result {
+    let place: *mut kernel::ffi::c_int = core::ptr::with_exposed_provenance_mut(place);
+    // SAFETY: The pointer into user space is checked by the callee.
+    if unsafe { bindings::put_user_int(int, place) } != 0 {
+        return Err(EFAULT);
+    }
+    Ok(())
+}

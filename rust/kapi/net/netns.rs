@@ -102,7 +102,7 @@ impl NetNs {
 /// What a module keeps for each network namespace.
 pub trait PerNet: Send + Sync + Sized + 'static {
     /// Where the data of a namespace is found.
-    const PLACE: &'static PerNetPlace<Self>;
+    fn place() -> &'static PerNetPlace<Self>;
 
     /// Makes the data of a new namespace.
     fn new(net: &NetNs) -> Result<Arc<Self>>;
@@ -186,7 +186,7 @@ impl<T: PerNet> PerNetRegistration<T> {
     pub fn get(net: &NetNs) -> Option<&T> {
         // SAFETY: Sockets and namespace callbacks, the only ones that have a `NetNs`, exist only while the place is
         // registered: sockets pin the module, and the registration is dropped after all that makes them.
-        let slot = unsafe { T::PLACE.slot(net) };
+        let slot = unsafe { T::place().slot(net) };
         // SAFETY: The kernel allocated the slot zeroed with the namespace.
         let data = unsafe { (*slot).0 }.cast::<T>();
         // SAFETY: The slot is null or holds the pointer of an `Arc` that lives until the namespace's exit, when no
@@ -221,7 +221,7 @@ unsafe extern "C" fn init_callback<T: PerNet>(net: *mut bindings::net) -> kernel
         let net = unsafe { NetNs::from_raw(net) };
         let data = T::new(net)?;
         // SAFETY: The kernel allocated the slot before it called us.
-        let slot = unsafe { T::PLACE.slot(net) };
+        let slot = unsafe { T::place().slot(net) };
         // SAFETY: Nobody else knows the namespace yet.
         unsafe { slot.write(Slot(Arc::into_raw(data).cast())) };
         Ok(0)
@@ -237,7 +237,7 @@ unsafe extern "C" fn exit_callback<T: PerNet>(net: *mut bindings::net) {
     // SAFETY: The kernel hands over a namespace that exists for the time of the call.
     let net = unsafe { NetNs::from_raw(net) };
     // SAFETY: The slot is freed only after this call.
-    let slot = unsafe { T::PLACE.slot(net) };
+    let slot = unsafe { T::place().slot(net) };
     // SAFETY: No socket is left in the namespace: nobody else reads the slot.
     let data = unsafe { slot.replace(Slot(ptr::null())) }.0.cast::<T>();
     if data.is_null() {

@@ -73,7 +73,7 @@ pub struct PollTable<'a> {
 /// The methods are called in the context of a task that may sleep, except where they say otherwise.
 pub trait SocketOps: Send + Sync + Sized + 'static {
     /// Where the socket types are registered.
-    const TYPES: &'static SocketTypes<Self>;
+    fn types() -> &'static SocketTypes<Self>;
 
     /// What lives as long as the descriptor.
     type Attached: Send + Sync;
@@ -431,7 +431,7 @@ unsafe extern "C" fn create_callback<T: SocketOps>(
         };
         // SAFETY: The kernel hands over a valid namespace.
         T::may_create(unsafe { NetNs::from_raw(net) })?;
-        let [v4, v6] = Tables::pointers(T::TYPES.tables.get()).protos;
+        let [v4, v6] = Tables::pointers(T::types().tables.get()).protos;
         let proto = match family {
             Family::V4 => v4,
             Family::V6 => v6,

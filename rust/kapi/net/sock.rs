@@ -317,6 +317,12 @@ impl<T: SocketOps> Sock<T> {
         unsafe { bindings::sk_state_change(self.as_raw()) };
     }
 
+    /// Wakes everybody: the socket has an error. Any context.
+    pub fn wake_error(&self) {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { bindings::sk_error_report(self.as_raw()) };
+    }
+
     /// Passes a wake-up of the TCP socket on to those who asked for signals. Any context.
     pub fn wake_async(&self, events: u32) {
         if events & super::events::IN != 0 {

@@ -210,6 +210,27 @@ impl TcpSocket {
         to_result(unsafe { op(self.as_raw(), ptr::null_mut(), 0, O_NONBLOCK) })
     }
 
+    /// Forgets the connection, resetting it if there is one: the socket can connect again.
+    pub fn disconnect(&self) {
+        let Some(op) = self.ops().connect else {
+            return;
+        };
+        let mut addr = bindings::sockaddr {
+            // CAST: A small constant.
+            sa_family: bindings::AF_UNSPEC as bindings::sa_family_t,
+            ..Default::default()
+        };
+        // CAST: The size of a struct.
+        let len = size_of::<bindings::sockaddr>() as c_int;
+        // SAFETY: The socket is valid and the address ours; of an address without a family no more is read.
+        unsafe { op(self.as_raw(), (&raw mut addr).cast(), len, O_NONBLOCK) };
+    }
+
+    /// Whether the peer said that it speaks SMC.
+    pub fn peer_has_smc(&self) -> bool {
+        false
+    }
+
     /// Begins to accept connections, or changes the length of the queue.
     pub fn listen(&self, backlog: c_int) -> Result {
         let op = self.ops().listen.ok_or(EOPNOTSUPP)?;
@@ -255,6 +276,20 @@ impl TcpSocket {
         unsafe { bindings::module_get(ops.owner) };
         // INVARIANT: The socket was accepted. It counts its namespace, as the listener does.
         Ok(Self { sock: new })
+    }
+
+    /// Takes a connection, waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when the time is over, `ERESTARTSYS` or `EINTR` for a signal.
+    pub fn wait_accept(&self, patience: &mut Patience) -> Result<Self> {
+        let attempt = || match self.accept() {
+            Err(err) if err == EAGAIN => None,
+            other => Some(other),
+        };
+        // SAFETY: The wait queue lives as long as this socket.
+        unsafe { patience.wait_on(self.wait_queue(), true, attempt) }?
     }
 
     /// Writes the local or the peer's address; the answer is its length.
