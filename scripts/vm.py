@@ -7,6 +7,7 @@ the options.  It needs nothing but python3's standard library and QEMU.
 """
 
 import argparse
+import hashlib
 import json
 import lzma
 import os
@@ -72,6 +73,8 @@ STAMP = re.compile(r"^(\x1b\[[0-9;?]*[A-Za-z]|\x1bc)*(\[ *\d+\.\d+\](\[ *[TC]\d+
 # Needed before the root is there.  Built-in ones are skipped.
 BOOT_MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay"]
 
+# Both stages run on busybox from memory: under emulation a dynamic program
+# started from the 9p root costs a tenth of a second and more.
 INITRAMFS_INIT = r"""#!/bin/busybox sh
 b=/bin/busybox
 fail() { echo "initramfs: $*" >/dev/console; $b sleep 1; $b poweroff -f; }
@@ -79,102 +82,104 @@ $b mount -t devtmpfs dev /dev
 for m in $($b cat /job/insmod); do
 	$b insmod /mod/$m || fail "cannot load $m"
 done
-opt=ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose
-$b mount -t 9p -o $opt root /lower || fail "cannot mount the root"
+opt=trans=virtio,version=9p2000.L,msize=262144
+$b mount -t 9p -o "ro,cache=loose,$opt" root /lower || fail "cannot mount the root"
 $b mount -t tmpfs -o size=60% tmpfs /rw
 $b mkdir /rw/up /rw/work
 $b mount -t overlay -o lowerdir=/lower,upperdir=/rw/up,workdir=/rw/work overlay /new ||
 	fail "cannot mount the overlay"
 $b mount -o move /dev /new/dev
-$b mkdir -p /new/run
+$b mkdir -p /new/run /new/tmp /new/mnt/smc /new/mnt/out
+$b mount -t proc proc /new/proc
+$b mount -t sysfs sysfs /new/sys
 $b mount -t tmpfs -o mode=755 tmpfs /new/run
+$b mkdir -p /new/dev/pts /new/dev/shm /new/run/lock
+$b mount -t devpts devpts /new/dev/pts
+$b mount -t tmpfs -o mode=1777 tmpfs /new/dev/shm
+$b mount -t tmpfs -o mode=1777 tmpfs /new/tmp
+$b mount -t debugfs debugfs /new/sys/kernel/debug 2>/dev/null
+$b mount -t tracefs tracefs /new/sys/kernel/tracing 2>/dev/null
+$b mount -t cgroup2 cgroup2 /new/sys/fs/cgroup 2>/dev/null
+. /job/env
+$b mount -t 9p -o "ro,cache=loose,$opt" checkout /new/mnt/smc || fail "cannot mount the checkout"
+[ -z "$VM_OUT" ] || $b mount -t 9p -o "$opt" out /new/mnt/out
+if [ -n "$VM_MODULES" ]; then
+	$b mkdir -p "/new/lib/modules/$VM_MODULES"
+	$b mount -t 9p -o "ro,cache=loose,$opt" modules "/new/lib/modules/$VM_MODULES"
+fi
 $b cp -r /job /new/run/vm
-exec $b switch_root /new /bin/bash /run/vm/init
+$b cp /bin/busybox /new/run/vm/busybox
+exec $b switch_root /new /run/vm/busybox sh /run/vm/init
 """
 
-# Stage two, run by the root's own bash as process 1.
-GUEST_INIT = r"""#!/bin/bash
+# Stage two, process 1 of the machine.
+GUEST_INIT = r"""#!/run/vm/busybox sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root TERM=dumb LC_ALL=C.UTF-8
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mkdir -p /dev/pts /dev/shm /run/lock
-mount -t devpts devpts /dev/pts
-mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount -t tmpfs -o mode=1777 tmpfs /tmp
-mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
-mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
-mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null
-[[ -e /dev/fd ]] || ln -s /proc/self/fd /dev/fd
-ln -sf /proc/self/fd/0 /dev/stdin
-ln -sf /proc/self/fd/1 /dev/stdout
-ln -sf /proc/self/fd/2 /dev/stderr
-ln -sf /proc/mounts /etc/mtab
+b=/run/vm/busybox
 . /run/vm/env
+$b ln -sf /proc/self/fd /dev/fd
+$b ln -sf /proc/self/fd/0 /dev/stdin
+$b ln -sf /proc/self/fd/1 /dev/stdout
+$b ln -sf /proc/self/fd/2 /dev/stderr
 echo "$VM_NAME" >/proc/sys/kernel/hostname
 echo 8 >/proc/sys/kernel/printk
 echo 60 >/proc/sys/kernel/hung_task_timeout_secs 2>/dev/null
-port() { # the device of a named virtio port
-	local d
-	for d in /sys/class/virtio-ports/*; do
-		if [[ $(<"$d/name") == "$1" ]]; then echo "/dev/${d##*/}"; return; fi
-	done
-}
-exec 7<>"$(port ctl)"
-opt=trans=virtio,version=9p2000.L,msize=262144
-mkdir -p /mnt/smc
-mount -t 9p -o "ro,cache=loose,$opt" checkout /mnt/smc || echo "fail checkout" >&7
-if [[ -n $VM_OUT ]]; then mkdir -p /mnt/out; mount -t 9p -o "$opt" out /mnt/out; fi
-if [[ -n $VM_MODULES ]]; then
-	mkdir -p "/lib/modules/$VM_MODULES"
-	mount -t 9p -o "ro,cache=loose,$opt" modules "/lib/modules/$VM_MODULES"
+for d in /sys/class/virtio-ports/*; do
+	read -r name <"$d/name"
+	eval "port_$name=/dev/${d##*/}"
+done
+exec 7<>"$port_ctl"
+$b mkdir -p /usr/local/bin
+$b cp /run/vm/barrier /usr/local/bin/vm-barrier
+$b ip link set lo up
+if [ -n "$VM_ADDR" ]; then
+	[ -e /sys/class/net/eth0 ] || modprobe virtio_net
+	until [ -e /sys/class/net/eth0 ]; do $b usleep 50000; done
+	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+	[ -z "$VM_MTU" ] || $b ip link set eth0 mtu "$VM_MTU"
+	$b ip link set eth0 up
+	$b ip addr add "10.88.0.$VM_ADDR/24" dev eth0
+	$b ip addr add "fd88::$VM_ADDR/64" dev eth0
 fi
-cat >/usr/local/bin/vm-barrier <<'B'
-#!/bin/bash
+$b cp /run/vm/hosts /etc/hosts
+cd /mnt/smc
+[ -z "$VM_CWD" ] || cd "$VM_CWD"
+echo ready >&7
+read -r _ <&7
+if [ -n "$VM_SHELL" ]; then
+	$b stty -F /dev/hvc0 sane
+	$b stty -F /dev/hvc0 rows "$VM_ROWS" cols "$VM_COLS"
+	TERM=$VM_TERM setsid -c bash -i <>/dev/hvc0 >&0 2>&0
+	echo "exit $?" >&7
+else
+	$b mkfifo /run/vm/o /run/vm/e
+	$b cat /run/vm/o >"$port_out" 7>&- &
+	o=$!
+	$b cat /run/vm/e >"$port_err" 7>&- &
+	e=$!
+	bash /run/vm/cmd </dev/null >/run/vm/o 2>/run/vm/e
+	status=$?
+	# What the command left running may hold these open for ever.
+	n=0
+	while [ $n -lt 40 ] && { [ -e "/proc/$o" ] || [ -e "/proc/$e" ]; }; do
+		$b usleep 50000
+		n=$((n + 1))
+	done
+	echo "exit $status" >&7
+fi
+while :; do $b sleep 3600; done
+"""
+
+BARRIER = r"""#!/run/vm/busybox sh
 # vm-barrier NAME: waits until the other machine has come to NAME as well.
 exec 8<>/run/vm/lock
 flock 8
 echo "barrier $1" >&7
-while read -r -u 7 word name; do
-	if [[ $word == go && $name == "$1" ]]; then exit 0; fi
+while read -r word name <&7; do
+	if [ "$word $name" = "go $1" ]; then exit 0; fi
 done
 exit 1
-B
-chmod +x /usr/local/bin/vm-barrier
-ip link set lo up
-if [[ -n $VM_ADDR ]]; then
-	modprobe virtio_net
-	for _ in {1..100}; do [[ -e /sys/class/net/eth0 ]] && break; sleep 0.05; done
-	ip link set eth0 up
-	ip addr add "10.88.0.$VM_ADDR/24" dev eth0
-	ip -6 addr add "fd88::$VM_ADDR/64" dev eth0 nodad
-	printf '10.88.0.1 a\n10.88.0.2 b\nfd88::1 a6\nfd88::2 b6\n' >>/run/vm/hosts
-fi
-printf '127.0.0.1 localhost %s\n::1 localhost\n' "$VM_NAME" >>/run/vm/hosts
-cp /run/vm/hosts /etc/hosts
-cd /mnt/smc || cd /
-[[ -z $VM_CWD ]] || cd "$VM_CWD"
-echo "ready" >&7
-read -r -u 7 _
-if [[ -n $VM_SHELL ]]; then
-	stty -F /dev/hvc0 rows "${VM_ROWS:-24}" cols "${VM_COLS:-80}" sane
-	TERM=$VM_TERM setsid -c bash -i <>/dev/hvc0 >&0 2>&0
-	echo "exit $?" >&7
-else
-	mkfifo /run/vm/o /run/vm/e
-	cat /run/vm/o >"$(port out)" 7>&- &
-	o=$!
-	cat /run/vm/e >"$(port err)" 7>&- &
-	e=$!
-	bash /run/vm/cmd </dev/null >/run/vm/o 2>/run/vm/e
-	status=$?
-	for _ in {1..40}; do
-		kill -0 $o 2>/dev/null || kill -0 $e 2>/dev/null || break
-		sleep 0.05
-	done
-	echo "exit $status" >&7
-fi
-while :; do sleep 3600; done
 """
 
 
@@ -259,7 +264,12 @@ def initramfs(machine):
     entries.append(("job/init", 0o100755, GUEST_INIT.encode()))
     entries.append(("job/cmd", 0o100644, (machine.command + "\n").encode()))
     entries.append(("job/lock", 0o100644, b""))
-    entries.append(("job/hosts", 0o100644, b""))
+    entries.append(("job/barrier", 0o100755, BARRIER.encode()))
+    hosts = f"127.0.0.1 localhost {machine.name}\n::1 localhost ip6-localhost\n"
+    if machine.env["VM_ADDR"]:
+        hosts = ("127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
+                 "10.88.0.1 a\n10.88.0.2 b\nfd88::1 a6\nfd88::2 b6\n")
+    entries.append(("job/hosts", 0o100644, hosts.encode()))
     env = "".join(f"export {k}={quote(v)}\n" for k, v in machine.env.items())
     entries.append(("job/env", 0o100644, env.encode()))
     return cpio(entries)
@@ -435,7 +445,8 @@ class Runner:
             args += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", o.cpu]
         if link:
             args += ["-netdev", link, "-device",
-                     f"virtio-net-pci,netdev=n0,mac=52:54:00:88:00:0{machine.env['VM_ADDR']}"]
+                     f"virtio-net-pci,netdev=n0,mac=52:54:00:88:00:0{machine.env['VM_ADDR']}"
+                     + (f",host_mtu={o.mtu}" if o.mtu else "")]
         stdin = subprocess.DEVNULL
         if machine.env.get("VM_SHELL"):
             args += ["-chardev", "stdio,id=tty,signal=off", "-device", "virtconsole,chardev=tty"]
@@ -608,6 +619,41 @@ def probe_kvm(kernel, cache):
     return works
 
 
+def uncompressed(kernel, cache):
+    """The ELF image inside a bzImage, where QEMU can boot that directly.
+
+    Unpacking the kernel takes emulated processors seconds.  The unpacked one
+    is kept in cache; a kernel without a PVH entry is booted as it is.
+    """
+    with open(kernel, "rb") as f:
+        image = f.read()
+    if image[0x202:0x206] != b"HdrS":
+        return kernel
+    unpack = {b"\x28\xb5\x2f\xfd": ["zstd", "-dcq"], b"\xfd7zX": ["xz", "-dcq"],
+              b"\x1f\x8b\x08\x00": ["gzip", "-dcq"]}
+    start = (image[0x1F1] + 1) * 512 + int.from_bytes(image[0x248:0x24C], "little")
+    payload = image[start:start + int.from_bytes(image[0x24C:0x250], "little") - 4]
+    if payload[:4] not in unpack:
+        return kernel
+    path = f"{cache}/elf/{hashlib.sha256(image).hexdigest()[:24]}"
+    if not os.path.exists(path):
+        elf = subprocess.run(unpack[payload[:4]], input=payload, check=True,
+                             stdout=subprocess.PIPE).stdout
+        # The note "Xen", type 18: where the kernel may be entered.
+        if b"\x04\0\0\0\x08\0\0\0\x12\0\0\0Xen\0" not in elf:
+            return kernel
+        os.makedirs(f"{cache}/elf", exist_ok=True)
+        new = f"{path}.{os.getpid()}.{time.time_ns()}"
+        with open(new, "wb") as f:
+            f.write(elf)
+        os.replace(new, path)
+        kept = sorted(os.scandir(f"{cache}/elf"), key=lambda e: e.stat().st_atime_ns)
+        for entry in kept[:-8]:
+            os.unlink(entry.path)
+    os.utime(path)
+    return path
+
+
 def find_modules(path):
     """The directory lib/modules/RELEASE meant by a --modules argument."""
     path = os.path.realpath(path)
@@ -633,6 +679,7 @@ def main():
     p.add_argument("--smp", type=int, default=2)
     p.add_argument("--memory", default="1024")
     p.add_argument("--cpu", default="max")
+    p.add_argument("--mtu", type=int)
     p.add_argument("--accel", choices=["auto", "kvm", "tcg"], default="auto")
     p.add_argument("--append", default="")
     for name in ("--allow", "--env", "--qemu"):
@@ -674,6 +721,7 @@ def main():
             "VM_OUT": "1" if opts.out else "",
             "VM_MODULES": os.path.basename(moddir) if own_kernel and moddir else "",
             "VM_CWD": opts.cwd or "",
+            "VM_MTU": str(opts.mtu or ""),
             "VM_SHELL": "",
             **extra,
         }
@@ -687,7 +735,10 @@ def main():
             raise Failure(f"no command for machine {name}")
         runner.machines.append(Machine(name, command or "", kernel, moddir, env))
     if opts.accel == "auto":
-        opts.accel = "kvm" if probe_kvm(runner.machines[0].kernel, opts.cache) else "tcg"
+        opts.accel = "kvm" if probe_kvm(runner.machines[0].kernel, f"{opts.cache}/kvm.json") else "tcg"
+    if opts.accel == "tcg":
+        for machine in runner.machines:
+            machine.kernel = uncompressed(machine.kernel, opts.cache)
     tty = None
     if opts.shell:
         opts.quiet = True
