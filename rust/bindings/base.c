@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Wrappers for rust/kapi/{sync,work,time,...}.rs. */
+
+void smc_helper_spin_lock_bh_init(spinlock_t *lock, const char *name,
+				  struct lock_class_key *key)
+{
+#ifdef CONFIG_DEBUG_SPINLOCK
+	__raw_spin_lock_init(spinlock_check(lock), name, key, LD_WAIT_CONFIG);
+#else
+	spin_lock_init(lock);
+#endif
+}
+
+void smc_helper_spin_lock_bh(spinlock_t *lock)
+{
+	spin_lock_bh(lock);
+}
+
+void smc_helper_spin_unlock_bh(spinlock_t *lock)
+{
+	spin_unlock_bh(lock);
+}
+
+int smc_helper_spin_trylock_bh(spinlock_t *lock)
+{
+	return spin_trylock_bh(lock);
+}
+
+void smc_helper_assert_spin_locked(spinlock_t *lock)
+{
+	lockdep_assert_held(lock);
+}
+
+struct workqueue_struct *smc_helper_smc_alloc_workqueue(const char *name,
+							unsigned int flags)
+{
+	return alloc_workqueue("%s", flags, 0, name);
+}
+
+void smc_helper_smc_flush_workqueue(struct workqueue_struct *wq)
+{
+	__flush_workqueue(wq);
+}

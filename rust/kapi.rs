@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over the kernel's C interfaces: the only room, beside `bindings`, where `unsafe` stands.
+//!
+//! It imports the `kernel` crate and the private bindings, never the protocol core nor the shell.
+
+pub mod sync;
+pub mod work;
