@@ -6,10 +6,20 @@
 
 use kernel::prelude::*;
 
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "a library of its own: it offers more than one caller uses")]
+use self::kapi::net::option::OptionRegistration;
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "a library of its own: it offers more than one caller uses"
+)]
 mod kapi;
 mod net_ctx;
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "a library of its own: it offers more than one caller uses")]
+#[allow(
+    unused_imports,
+    reason = "a library of its own: it offers more than one caller uses"
+)]
 mod proto;
 #[allow(dead_code, reason = "not there yet")]
 mod smc_cdc;
@@ -75,7 +85,6 @@ mod smc_af {
     }
 }
 
-
 module! {
     type: SmcModule,
     name: "smc_rs",
@@ -91,14 +100,18 @@ struct SmcModule {
     _af: smc_af::Registration,
     /// What is kept for each namespace.
     _nets: net_ctx::Registration,
+    /// The TCP option.
+    _option: OptionRegistration,
 }
 
 impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let option = OptionRegistration::new(net_ctx::OPTION)?;
         let nets = net_ctx::NetCtx::register()?;
         Ok(Self {
             _af: smc_af::Registration::new()?,
             _nets: nets,
+            _option: option,
         })
     }
 }

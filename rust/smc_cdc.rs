@@ -71,12 +71,7 @@ impl Connection {
     pub(crate) fn try_send(&self, _: &mut IovIterSource<'_>, _: SendMode) -> Result<usize> {
         match *self {}
     }
-    pub(crate) fn try_recv(
-        &self,
-        _: &mut IovIterDest<'_>,
-        _: usize,
-        _: RecvMode,
-    ) -> Result<usize> {
+    pub(crate) fn try_recv(&self, _: &mut IovIterDest<'_>, _: usize, _: RecvMode) -> Result<usize> {
         match *self {}
     }
     pub(crate) fn take_urgent(&self, _peek: bool) -> Result<u8> {

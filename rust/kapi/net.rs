@@ -11,6 +11,7 @@
 mod msg;
 pub mod netns;
 mod ops;
+pub mod option;
 mod sock;
 pub mod sysctl;
 mod tcp;
@@ -87,14 +88,18 @@ pub fn may_log() -> bool {
 /// That has to be so.
 unsafe trait Zeroed: Sized {
     /// The value of zero bytes.
-    // SAFETY: By the trait's contract.
-    const ZERO: Self = unsafe { core::mem::MaybeUninit::zeroed().assume_init() };
+    const ZERO: Self = {
+        // SAFETY: By the trait's contract zero bytes are a value.
+        unsafe { core::mem::MaybeUninit::zeroed().assume_init() }
+    };
 }
 
 // SAFETY: Numbers, and pointers to functions and objects as bindgen writes them: options and raw pointers.
 unsafe impl Zeroed for smc_bindings::pernet_operations {}
 // SAFETY: As above.
 unsafe impl Zeroed for smc_bindings::ctl_table {}
+// SAFETY: As above.
+unsafe impl Zeroed for smc_bindings::nf_hook_ops {}
 // SAFETY: As above.
 unsafe impl Zeroed for smc_bindings::proto {}
 // SAFETY: As above.
