@@ -138,9 +138,10 @@ impl Core {
     /// The peer's close flags, one event each; says whether the socket has to look.
     pub(super) fn peer_closes(&mut self, close: PeerClose) -> PeerClosed {
         let mut all = PeerClosed::default();
+        // An abort says all there is to say.
         let events = [
-            (close.sending_done, Event::PeerDone),
-            (close.closed, Event::PeerClosed),
+            (close.sending_done && !close.abort, Event::PeerDone),
+            (close.closed && !close.abort, Event::PeerClosed),
             (close.abort, Event::PeerAbort),
         ];
         for (set, event) in events {
@@ -299,7 +300,7 @@ impl Connection {
                 State::Closed | State::ProcessAbort | State::PeerAbortWait
             ) || ended && !state.may_send(),
             read_hangup: ended,
-            urgent: conn.has_urgent(),
+            urgent: conn.urgent_valid(),
         }
     }
 

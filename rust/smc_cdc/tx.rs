@@ -19,6 +19,7 @@ use crate::{
             TxPlan,
             MAX_WRITES, //
         },
+        cursor::Ranges,
         ids::Vaddr, //
     },
     smc_llc::{
@@ -64,6 +65,8 @@ impl Connection {
                 }
                 let wanted = u32::try_from(from.len()).unwrap_or(PIECE).min(PIECE);
                 match core.conn.as_ref() {
+                    // The peer has not read the urgent byte before: a second one has to wait.
+                    Some(conn) if mode.urgent && conn.urgent_outstanding() => Ranges::EMPTY,
                     Some(conn) => conn.reserve_write(wanted),
                     None => return Err(ENOTCONN),
                 }
