@@ -29,7 +29,6 @@ use crate::{
             AcceptConfirm,
             Agreed,
             FirstContact,
-            Hostname,
             Kind,
             MessageType,
             Offer,
@@ -38,7 +37,10 @@ use crate::{
             V2Part,
             RELEASE, //
         },
-        ids::Role,
+        ids::{
+            Hostname,
+            Role, //
+        },
         reason::DeclineReason, //
     },
     smc_cdc::{

@@ -28,7 +28,6 @@ use crate::{
             AcceptConfirm,
             Choice,
             FirstContact,
-            Hostname,
             Kind,
             Limits,
             MessageType,
@@ -41,6 +40,7 @@ use crate::{
         ids::{
             Eid,
             Gid,
+            Hostname,
             PeerId,
             Role, //
         },
