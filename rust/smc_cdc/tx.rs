@@ -199,7 +199,13 @@ impl Connection {
         // One of these arms is taken in practice for a chain; each hands over exactly the writes there are.
         match plan.writes() {
             [] => group.post(slot, &[], &cdc, token, cookie),
-            [a] => group.post(slot, &[write(a.local, a.len, a.remote)?], &cdc, token, cookie),
+            [a] => group.post(
+                slot,
+                &[write(a.local, a.len, a.remote)?],
+                &cdc,
+                token,
+                cookie,
+            ),
             [a, b] => group.post(
                 slot,
                 &[

@@ -137,10 +137,7 @@ fn path_to_client(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> 
 }
 
 /// Chooses version, release, enterprise id and limits.
-fn choose_for(
-    proposal: &Proposal<'_>,
-    path: &Result<smc_ib::Path, Stop>,
-) -> Result<Chosen, Stop> {
+fn choose_for(proposal: &Proposal<'_>, path: &Result<smc_ib::Path, Stop>) -> Result<Chosen, Stop> {
     let usable = match path {
         Ok(_) => Ok(()),
         Err(Stop::Decline(reason)) => Err(*reason),
