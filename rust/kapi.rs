@@ -5,3 +5,4 @@
 //! It imports the `kernel` crate and the private bindings, never the protocol core nor the shell.
 
 pub mod sync;
+pub mod work;

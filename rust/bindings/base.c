@@ -30,3 +30,14 @@ void smc_helper_assert_spin_locked(spinlock_t *lock)
 {
 	lockdep_assert_held(lock);
 }
+
+struct workqueue_struct *smc_helper_smc_alloc_workqueue(const char *name,
+							unsigned int flags)
+{
+	return alloc_workqueue("%s", flags, 0, name);
+}
+
+void smc_helper_smc_flush_workqueue(struct workqueue_struct *wq)
+{
+	__flush_workqueue(wq);
+}
