@@ -6,7 +6,7 @@
 
 use kernel::prelude::*;
 
-#[allow(dead_code, unreachable_pub, reason = "a library of its own: it offers more than one caller uses")]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "a library of its own: it offers more than one caller uses")]
 mod kapi;
 
 module! {

@@ -124,3 +124,8 @@ void smc_helper_sg_set_dma_page(struct scatterlist *sg, struct page *page,
 	sg_dma_address(sg) = addr;
 	sg_dma_len(sg) = len;
 }
+
+void smc_helper_pin_this_module(void)
+{
+	__module_get(THIS_MODULE);
+}
