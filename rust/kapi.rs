@@ -7,6 +7,7 @@
 pub mod event;
 pub mod global;
 pub mod pages;
+pub mod random;
 pub mod rdma;
 pub mod sync;
 pub mod work;

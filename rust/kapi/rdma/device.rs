@@ -22,6 +22,7 @@ use kernel::{
     str::CStr,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
             Full,
             Relaxed,
@@ -118,13 +119,25 @@ impl Device {
         }
     }
 
-    /// Forbids new uses and waits for the last one to end.
-    fn close(&self) {
-        // INVARIANT: `uses` is not negative before, as it is closed once; the sum does not overflow.
-        if self.uses.fetch_add(CLOSED, Full) != 0 {
-            if !self.idle.wait_ms(10_000) {
-                pr_warn!("an rdma device goes, and a user of it does not let go\n");
-            }
+    /// Whether the device goes or has gone: no use can begin any more.
+    pub fn is_going(&self) -> bool {
+        // ORDERING: Full in `shut`; whoever publishes something before this load and sees no end is seen by the client
+        // in `removing`, if both go through a lock.
+        self.uses.load(Acquire) < 0
+    }
+
+    /// Forbids new uses.
+    fn shut(&self) {
+        // INVARIANT: `uses` is not negative before, as a device goes once; the sum does not overflow.
+        if self.uses.fetch_add(CLOSED, Full) == 0 {
+            self.idle.set();
+        }
+    }
+
+    /// Waits for the last use to end.
+    fn wait_idle(&self) {
+        if !self.idle.wait_ms(10_000) {
+            pr_warn!("an rdma device goes, and a user of it does not let go\n");
             self.idle.wait();
         }
     }
@@ -540,8 +553,9 @@ impl<C: Client> ClientRegistration<C> {
         let device = unsafe { Arc::from_raw(data.cast::<Device>().cast_const()) };
         // SAFETY: `add` registered the handler; afterwards it does not run any more.
         unsafe { bindings::ib_unregister_event_handler(device.handler.get()) };
+        device.shut();
         C::removing(&device);
-        device.close();
+        device.wait_idle();
     }
 }
 
