@@ -6,12 +6,25 @@
 
 use kernel::prelude::*;
 
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "a library of its own: it offers more than one caller uses")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "a library of its own: it offers more than one caller uses"
+)]
 mod kapi;
 pub mod proto;
-#[allow(dead_code, unused_imports, reason = "used by the handshake and the data path, which follow")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "used by the handshake and the data path, which follow"
+)]
 mod smc_ib;
-#[allow(dead_code, unused_imports, reason = "used by the handshake and the data path, which follow")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "used by the handshake and the data path, which follow"
+)]
 mod smc_llc;
 
 module! {

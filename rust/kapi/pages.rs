@@ -154,7 +154,12 @@ impl Ring {
     /// Calls `f` with the address and length of each contiguous part of a range, as long as it takes the whole part.
     ///
     /// Returns how many bytes `f` took. What lies behind the end of the ring is left out.
-    fn for_parts(&self, offset: u32, len: u32, mut f: impl FnMut(*mut u8, usize) -> usize) -> usize {
+    fn for_parts(
+        &self,
+        offset: u32,
+        len: u32,
+        mut f: impl FnMut(*mut u8, usize) -> usize,
+    ) -> usize {
         let mut done = 0usize;
         let mut offset = offset;
         let mut left = u32_as_usize(len);

@@ -162,8 +162,7 @@ pub(crate) fn find_path(
         }
     }
     let (device, port, gid, mtu) = best.ok_or(DeclineReason::NOSMCRDEV)?;
-    let route =
-        rdma::resolve(net, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
+    let route = rdma::resolve(net, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
     Ok(Path {
         device: device.device().clone(),
         port,

@@ -236,7 +236,11 @@ impl LinkGroup {
     /// work item.
     ///
     /// An answer that `check` refuses is a late one to an earlier request.
-    fn ask<T>(self: &Arc<Self>, body: Body<'_>, mut check: impl FnMut(&Body<'_>) -> Option<T>) -> Result<T> {
+    fn ask<T>(
+        self: &Arc<Self>,
+        body: Body<'_>,
+        mut check: impl FnMut(&Body<'_>) -> Option<T>,
+    ) -> Result<T> {
         let request = Llc::request(Version::V2, body)
             .encode_short()
             .map_err(|_| EINVAL)?;

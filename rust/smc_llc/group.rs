@@ -3,10 +3,7 @@
 //! A link group with its one link: how it begins, what it consists of, and how it ends.
 
 use kernel::{
-    impl_has_work,
-    new_condvar,
-    new_mutex,
-    new_work,
+    impl_has_work, new_condvar, new_mutex, new_work,
     prelude::*,
     sync::{
         atomic::{
@@ -63,8 +60,7 @@ use crate::{
     },
     new_bh_lock,
     proto::{
-        cdc,
-        clc,
+        cdc, clc,
         group::{
             Candidate,
             Identity,
@@ -718,7 +714,10 @@ impl LinkGroup {
         }
         if let Some(mut closing) = closing {
             if !closing.wait(deadline.left_ms()) {
-                pr_warn!("link group {:#x} ends before its work requests came back\n", self.id);
+                pr_warn!(
+                    "link group {:#x} ends before its work requests came back\n",
+                    self.id
+                );
             }
         }
         self.take_apart_rings();

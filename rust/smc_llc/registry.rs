@@ -5,10 +5,7 @@
 use core::ops::Deref;
 
 use kernel::{
-    impl_has_delayed_work,
-    new_condvar,
-    new_delayed_work,
-    new_mutex,
+    impl_has_delayed_work, new_condvar, new_delayed_work, new_mutex,
     prelude::*,
     sync::{
         atomic::{

@@ -11,11 +11,11 @@ use kernel::{
 };
 
 use super::{
+    gone,
     group::{
         Events,
         LinkGroup, //
     },
-    gone,
     ring::SendRing,
     Deadline, //
 };

@@ -80,11 +80,7 @@ impl Table {
         if self.closed {
             return Err(super::gone());
         }
-        let index = self
-            .places
-            .iter()
-            .position(Option::is_none)
-            .ok_or(EMFILE)?;
+        let index = self.places.iter().position(Option::is_none).ok_or(EMFILE)?;
         let low = u32::try_from(index)?;
         let token = loop {
             self.series = self.series.wrapping_add(1);

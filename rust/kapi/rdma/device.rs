@@ -314,7 +314,13 @@ impl DeviceUse {
     ///
     /// Best is the GID of the address itself; else a GID of a network interface in `net` that has an address in whose
     /// subnet `local` lies.
-    pub fn find_gid(&self, port: u32, gids: u32, net: &impl AsNet, local: [u8; 4]) -> Option<GidEntry> {
+    pub fn find_gid(
+        &self,
+        port: u32,
+        gids: u32,
+        net: &impl AsNet,
+        local: [u8; 4],
+    ) -> Option<GidEntry> {
         let [a, b, c, d] = local;
         let own = bindings::ib_gid {
             raw: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d],
@@ -534,7 +540,9 @@ impl<C: Client> ClientRegistration<C> {
             )?;
             let data = Arc::into_raw(device.clone()).cast_mut();
             // SAFETY: The device is valid, the client is registered with it, and `data` is what `remove` expects.
-            unsafe { bindings::ib_set_client_data(raw.as_ptr(), C::place().raw.get(), data.cast()) };
+            unsafe {
+                bindings::ib_set_client_data(raw.as_ptr(), C::place().raw.get(), data.cast())
+            };
             // SAFETY: The handler is pinned in the `Arc`, whose reference in the client data keeps it until `remove`
             // has unregistered it. The function links the list entry, which needs no initialisation.
             unsafe { bindings::ib_register_event_handler(device.handler.get()) };

@@ -124,7 +124,11 @@ impl Mapped {
     }
 
     /// Maps a ring in direction `dir`.
-    fn new(device: &DeviceUse, ring: &Arc<Ring>, dir: bindings::dma_data_direction) -> Result<Self> {
+    fn new(
+        device: &DeviceUse,
+        ring: &Arc<Ring>,
+        dir: bindings::dma_data_direction,
+    ) -> Result<Self> {
         let mut mapped = Self {
             ring: ring.clone(),
             addrs: KVec::with_capacity(ring.pieces(), GFP_KERNEL)?,
@@ -298,9 +302,7 @@ impl Mr {
         for (index, (entry, addr)) in list.iter_mut().zip(&self.mapped.addrs).enumerate() {
             let page = ring.page(index).ok_or(EINVAL)?;
             // SAFETY: The entry is valid and initialised; page and address describe a mapped piece of the ring.
-            unsafe {
-                bindings::sg_set_dma_page(entry, page.as_ptr(), ring.piece_bytes(), *addr)
-            };
+            unsafe { bindings::sg_set_dma_page(entry, page.as_ptr(), ring.piece_bytes(), *addr) };
         }
         // SAFETY: The region is valid and not registered; the list describes mapped memory. The offset may be null.
         let done = unsafe {

@@ -298,15 +298,17 @@ impl<H: QpEvents> Qp<H, Rts> {
         for ((write, wr), list) in writes.iter().zip(&mut wrs).zip(&mut sges) {
             let mut used = 0usize;
             let max = block.max_sge;
-            write.from.for_parts(write.offset, write.len, |addr, length| {
-                if used >= max {
-                    return Err(EINVAL);
-                }
-                let sge = list.get_mut(used).ok_or(EINVAL)?;
-                *sge = bindings::ib_sge { addr, length, lkey };
-                used = used.checked_add(1).ok_or(EINVAL)?;
-                Ok(())
-            })?;
+            write
+                .from
+                .for_parts(write.offset, write.len, |addr, length| {
+                    if used >= max {
+                        return Err(EINVAL);
+                    }
+                    let sge = list.get_mut(used).ok_or(EINVAL)?;
+                    *sge = bindings::ib_sge { addr, length, lkey };
+                    used = used.checked_add(1).ok_or(EINVAL)?;
+                    Ok(())
+                })?;
             wr.wr.__bindgen_anon_1.wr_cqe = block.quiet.get();
             wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
             wr.wr.sg_list = list.as_mut_ptr();
@@ -325,8 +327,8 @@ impl<H: QpEvents> Qp<H, Rts> {
         // SAFETY: This call took the slot, so that nobody else touches what it holds until it is posted.
         unsafe { ctx.hold.get().write(hold) };
 
-        let mut flags = bindings::ib_send_flags_IB_SEND_SIGNALED
-            | bindings::ib_send_flags_IB_SEND_SOLICITED;
+        let mut flags =
+            bindings::ib_send_flags_IB_SEND_SIGNALED | bindings::ib_send_flags_IB_SEND_SOLICITED;
         let mut sge = bindings::ib_sge {
             addr: 0,
             length: 44,
@@ -337,7 +339,9 @@ impl<H: QpEvents> Qp<H, Rts> {
             // An inline message is copied by the CPU, from its kernel address, during the call.
             sge.addr = kernel::num::casts::usize_as_u64(msg.as_ptr().expose_provenance());
         } else {
-            sge.addr = block.send_buf.put(slot.checked_mul(MSG_STRIDE).ok_or(EINVAL)?, msg)?;
+            sge.addr = block
+                .send_buf
+                .put(slot.checked_mul(MSG_STRIDE).ok_or(EINVAL)?, msg)?;
         }
         let mut send = bindings::ib_send_wr::default();
         send.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
@@ -668,8 +672,7 @@ impl MsgBuf {
         let mut keep = KVec::from_elem(0u8, len, GFP_KERNEL)?;
         let memory = keep.as_mut_ptr();
         // SAFETY: The device is valid, as it is in use; the memory is `len` bytes from the slab or page allocator.
-        let addr =
-            unsafe { bindings::ib_dma_map_single(device.raw(), memory.cast(), len, dir) };
+        let addr = unsafe { bindings::ib_dma_map_single(device.raw(), memory.cast(), len, dir) };
         // SAFETY: The device is valid; any address may be asked about.
         to_result(unsafe { bindings::ib_dma_mapping_error(device.raw(), addr) })
             .map_err(|_| ENOMEM)?;
@@ -728,9 +731,7 @@ impl MsgBuf {
 impl Drop for MsgBuf {
     fn drop(&mut self) {
         // SAFETY: The device is valid, as it is in use; by the type invariant this value mapped the memory.
-        unsafe {
-            bindings::ib_dma_unmap_single(self.device.raw(), self.addr, self.len, self.dir)
-        };
+        unsafe { bindings::ib_dma_unmap_single(self.device.raw(), self.addr, self.len, self.dir) };
     }
 }
 
@@ -934,9 +935,7 @@ impl<H: QpEvents> Core<H> {
             attr.cap = cap;
             attr.cap.max_inline_data = 0;
             // SAFETY: As above.
-            qp = unsafe {
-                bindings::ib_create_qp_kernel(pd.raw(), &mut attr, OWNER.as_char_ptr())
-            };
+            qp = unsafe { bindings::ib_create_qp_kernel(pd.raw(), &mut attr, OWNER.as_char_ptr()) };
         }
         let qp = from_err_ptr(qp)?;
         // SAFETY: No completion can run yet, as nothing was posted: this is the only user of the block.
@@ -1049,15 +1048,9 @@ impl<H: QpEvents> Core<H> {
     }
 
     /// Changes the queue pair's attributes. May sleep.
-    fn modify(
-        &self,
-        attr: &mut bindings::ib_qp_attr,
-        mask: bindings::ib_qp_attr_mask,
-    ) -> Result {
+    fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: bindings::ib_qp_attr_mask) -> Result {
         // SAFETY: The queue pair is valid by the type invariant, the attributes for the call.
-        to_result(unsafe {
-            bindings::ib_modify_qp(self.qp.as_ptr(), attr, i32::try_from(mask)?)
-        })
+        to_result(unsafe { bindings::ib_modify_qp(self.qp.as_ptr(), attr, i32::try_from(mask)?) })
     }
 
     /// Posts the work requests from `first` on, the last of which belongs to the slot `ctx`, which is taken.
