@@ -205,6 +205,9 @@ impl AlertToken {
 pub struct LinkId(u8);
 
 impl LinkId {
+    /// What a server calls the first link of a group.
+    pub const FIRST: Self = Self(1);
+
     /// Takes a non-zero id.
     pub const fn new(v: u8) -> Option<Self> {
         if v == 0 {
