@@ -6,8 +6,10 @@
 
 pub mod event;
 pub mod global;
+pub mod net;
 pub mod pages;
 pub mod random;
 pub mod rdma;
 pub mod sync;
+pub mod uts;
 pub mod work;

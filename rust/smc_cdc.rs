@@ -43,6 +43,7 @@ use kernel::{
 
 use crate::{
     kapi::{
+        net::NetRef,
         sync::BhLock,
         work::{
             ModuleQueue,
@@ -77,7 +78,6 @@ use crate::{
             RmbeSizeCode, //
         }, //
     },
-    smc_clc::Setup,
     smc_ib,
     smc_llc::{
         ConnSink,
@@ -89,10 +89,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    close::{
-        Ready,
-        TcpEnd, //
-    },
+    close::TcpEnd,
     rx::RecvMode,
     tx::SendMode, //
 };
@@ -133,6 +130,18 @@ pub(crate) trait Wake: Send + Sync {
     fn failed(&self, error: Error);
 }
 
+/// What the socket brings into a connection.
+pub(crate) struct Setup {
+    /// The namespace of the socket.
+    pub(crate) net: NetRef,
+    /// The wanted size of the send ring in bytes.
+    pub(crate) sndbuf: u32,
+    /// The wanted size of the receive ring in bytes.
+    pub(crate) rcvbuf: u32,
+    /// Whom the connection wakes.
+    pub(crate) waker: Arc<dyn Wake>,
+}
+
 /// The peer's receive ring.
 #[derive(Clone, Copy)]
 pub(crate) struct PeerRing {
@@ -169,6 +178,8 @@ struct Core {
     machine: Machine,
     /// The close machine is done: the connection goes when nothing of it is on its way any more.
     ended: bool,
+    /// The application reads no more.
+    read_shut: bool,
     /// How much was on its way when the orphan timer was armed: as long as that changes the peer is alive.
     waiting: u32,
     /// The connection itself, for its work items; gone when it leaves the table of its link group.
@@ -238,6 +249,7 @@ impl Connection {
                     early: None,
                     machine: Machine::new(),
                     ended: false,
+                    read_shut: false,
                     waiting: 0,
                     me: None,
                     nodelay: false,

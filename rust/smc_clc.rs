@@ -26,22 +26,19 @@ use kernel::{
 };
 
 use crate::{
-    kapi::net::NetRef,
     proto::{
         clc::Limits,
         ids::Eid,
         reason::DeclineReason, //
     },
-    smc_cdc::{
-        Connection,
-        Wake, //
-    },
+    smc_cdc::Connection,
 };
 
 pub(crate) use self::{
     client::client,
     server::server, //
 };
+pub(crate) use crate::smc_cdc::Setup;
 
 /// How long a message of the peer is waited for (RFC 7609 leaves it open; the C implementation waits as long).
 const WAIT_MS: u32 = 6_000;
@@ -66,18 +63,6 @@ pub(crate) enum Outcome {
         /// The diagnosis in the peer's Decline, 0 without one.
         peer_diagnosis: u32,
     },
-}
-
-/// What the socket brings into a handshake.
-pub(crate) struct Setup {
-    /// The namespace of the socket.
-    pub(crate) net: NetRef,
-    /// The wanted size of the send ring in bytes.
-    pub(crate) sndbuf: u32,
-    /// The wanted size of the receive ring in bytes.
-    pub(crate) rcvbuf: u32,
-    /// Whom the connection wakes.
-    pub(crate) waker: Arc<dyn Wake>,
 }
 
 /// The enterprise ids of this host: the built-in one, so that two hosts need no configuration.

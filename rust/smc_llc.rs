@@ -34,16 +34,13 @@ mod table;
 
 pub(crate) use group::{
     LinkGroup,
-    LocalLink,
     Params,
-    PeerLink,
-    Reason, //
+    PeerLink, //
 };
 pub(crate) use registry::{
     create,
     find,
     gate,
-    Gate,
     Membership,
     PeerKey,
     Registration,

@@ -118,6 +118,7 @@ impl Core {
             return self.ended;
         };
         conn.is_dead()
+            || self.read_shut
             || conn.peer_close().any()
             || matches!(
                 self.machine.state(),
@@ -211,6 +212,20 @@ impl Connection {
     pub(super) fn become_active(&self) {
         let then = self.core.lock().event(Event::Established);
         self.run_actions(then);
+    }
+
+    /// `shutdown(SHUT_RD)`: nothing goes over the wire, the peer may go on writing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the connection is over.
+    pub(crate) fn shutdown_read(&self) -> Result {
+        let mut core = self.core.lock();
+        if core.ended {
+            return Err(ENOTCONN);
+        }
+        core.read_shut = true;
+        Ok(())
     }
 
     /// `shutdown(SHUT_WR)`: the end of the data follows the data.

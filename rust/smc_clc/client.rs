@@ -19,9 +19,12 @@ use super::{
     WAIT_MS, //
 };
 use crate::{
-    kapi::net::{
-        as_ipv4,
-        TcpSocket, //
+    kapi::{
+        net::{
+            as_ipv4,
+            TcpSocket, //
+        },
+        uts::host_name, //
     },
     proto::{
         clc::{
@@ -166,9 +169,8 @@ fn join(
             release: agreed.release.unwrap_or(0),
             max_conns: agreed.limits.max_conns,
             max_links: agreed.limits.max_links,
-            vlan: 0,
         };
-        smc_llc::create(&*setup.net, path, params)
+        smc_llc::create(path, params)
             .map_err(|error| Stop::Decline(reason_of(error)))?
     } else {
         let want = smc_llc::Want {
@@ -177,9 +179,9 @@ fn join(
             peer_gid: accept.gid,
             eid,
             peer_qpn: Some(accept.qpn),
-            path: path.clone(),
+            path,
         };
-        smc_llc::find(&*setup.net, &want).ok_or(DeclineReason::SYNCERR)?
+        smc_llc::find(&want).ok_or(DeclineReason::SYNCERR)?
     };
     Draft::new(membership, setup, agreed.first_contact)
         .map_err(|error| Stop::Decline(reason_of(error)))
@@ -196,7 +198,7 @@ fn confirm_of(
         FirstContact::new(
             direct,
             agreed.release.unwrap_or(0),
-            Hostname::clean(crate::kapi::net::host_name().as_bytes()),
+            Hostname::clean(host_name().as_bytes()),
             agreed.limits,
         )
     });

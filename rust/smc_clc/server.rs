@@ -20,7 +20,10 @@ use super::{
     WAIT_MS, //
 };
 use crate::{
-    kapi::net::TcpSocket,
+    kapi::{
+        net::TcpSocket,
+        uts::host_name, //
+    },
     proto::{
         clc::{
             check_confirm,
@@ -183,9 +186,9 @@ fn join(setup: &Setup, path: &smc_ib::Path, chosen: &Chosen) -> Result<(Draft, b
         peer_gid: chosen.peer.gid,
         eid: chosen.eid,
         peer_qpn: None,
-        path: path.clone(),
+        path,
     };
-    let (membership, first_contact) = match smc_llc::find(&*setup.net, &want) {
+    let (membership, first_contact) = match smc_llc::find(&want) {
         Some(membership) => (membership, false),
         None => {
             let params = smc_llc::Params {
@@ -196,9 +199,8 @@ fn join(setup: &Setup, path: &smc_ib::Path, chosen: &Chosen) -> Result<(Draft, b
                 release: chosen.release,
                 max_conns: chosen.limits.max_conns,
                 max_links: chosen.limits.max_links,
-                vlan: 0,
-            };
-            let membership = smc_llc::create(&*setup.net, path, params)
+                };
+            let membership = smc_llc::create(path, params)
                 .map_err(|error| Stop::Decline(reason_of(error)))?;
             (membership, true)
         }
@@ -214,7 +216,7 @@ fn accept_of(draft: &Draft, chosen: &Chosen, first_contact: bool, direct: bool) 
         FirstContact::new(
             direct,
             chosen.release,
-            Hostname::clean(crate::kapi::net::host_name().as_bytes()),
+            Hostname::clean(host_name().as_bytes()),
             chosen.limits,
         )
     });

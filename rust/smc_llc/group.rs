@@ -457,6 +457,11 @@ impl LinkGroup {
         self.params.role
     }
 
+    /// Release of version 2 that both speak.
+    pub(crate) fn release(&self) -> u8 {
+        self.params.release
+    }
+
     /// What it was made for.
     pub(super) fn params(&self) -> &Params {
         &self.params
