@@ -55,6 +55,11 @@ endif
 check: ## build, lint and test everything; the last line counts the results
 	@scripts/check
 
+.PHONY: format
+format: lab ## format the Rust sources in the kernel's style
+	@find rust host -name target -prune -o -name '*.rs' ! -name '*_generated.rs' -print 2>/dev/null | \
+		xargs -r scripts/lab run rustfmt --edition 2021 --config-path .rustfmt.toml
+
 ifneq ($(wildcard scripts/demo),)
 .PHONY: demo
 demo: module ## two virtual machines send each other files by RDMA
