@@ -26,6 +26,9 @@ EXIT_RUNNER = 125
 EXIT_SPLAT = 126
 EXIT_DIED = 127
 
+# Seconds that a run may go on after a kernel complained.
+AFTER_SPLAT = 60
+
 # What a healthy kernel never says.  Matched against console lines without
 # their time stamp.
 SPLATS = re.compile(
@@ -501,26 +504,24 @@ class Runner:
                 if machine.process.poll() is not None:
                     break
                 time.sleep(0.02)
-        grace = None
+        grace = self.deadline + 1
         while True:
             now = time.monotonic()
             self.pump(0.2)
             for m in self.machines:
                 if not m.ended and m.process.poll() is not None:
                     m.ended = True
-            if all(m.status is not None for m in self.machines):
-                break
             if now > self.deadline:
                 break
-            lost = [m for m in self.machines
-                    if (m.ended and m.status is None) or m.status or m.splat]
-            if lost and grace is None:
-                grace = now + (self.opts.grace if len(self.machines) > 1 or lost[0].splat else 0)
-            if lost and all(m.ended or m.status is not None for m in self.machines):
+            if all(m.ended or m.status is not None for m in self.machines):
                 break
-            if grace is not None and now > grace:
-                if any(m.ended or m.splat for m in lost) or len(self.machines) > 1:
-                    break
+            # What still runs after a failure gets a while to end by itself.
+            if any(m.ended or m.status for m in self.machines):
+                grace = min(grace, now + self.opts.grace)
+            if any(m.splat for m in self.machines):
+                grace = min(grace, now + AFTER_SPLAT)
+            if now > grace:
+                break
         late = time.monotonic() > self.deadline
         # A splat of the last moment may still be on its way.
         settle = time.monotonic() + 0.3
