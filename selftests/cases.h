@@ -33,6 +33,7 @@ struct suite {
 	bool (*prepare)(void);	/* before the first case; false: skip them all */
 };
 
+extern const struct suite suite_load;
 extern const struct suite suite_socket;
 extern const struct suite suite_fallback;
 extern const struct suite suite_transfer;
@@ -160,6 +161,13 @@ int sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 long long file_number(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Polls until cond() or the time is over; true if it came. */
 bool busywait(unsigned int ms, bool (*cond)(void *arg), void *arg);
+/* The module; its file is named by SMC_KO. */
+bool module_loaded(void);
+long long module_refcount(void);
+void need_module_file(void);
+void module_load(void);
+/* Zero or -1; never waits. */
+int module_unload(void);
 /* Sockets of a protocol, from /proc/net/protocols; -1 if there is no such one. */
 long long proto_sockets(const char *name);
 
@@ -184,6 +192,8 @@ bool have_rdma_devices(void);
 void expect_smcr_begin(void);
 void expect_smcr_end(uint64_t to_server, uint64_t to_client, unsigned int conns);
 void expect_tcp_end(uint64_t to_server, uint64_t to_client);
+/* The tests are being tested with TCP sockets: no counters, no modes. */
+bool as_tcp(void);
 /* What the kernel says about this end, if it says anything. */
 void check_mode(int fd, unsigned int mode);
 

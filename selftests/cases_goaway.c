@@ -21,17 +21,8 @@
 
 #include "cases.h"
 
-#define MODULE "smc_rs"
-
 static const struct flavour v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
 static const struct flavour to_tcp = { "SMC to TCP", SMC4, TCP4, SERVER_V4, SERVER_V4 };
-
-static const char *env(const char *name, const char *otherwise)
-{
-	const char *v = getenv(name);
-
-	return v && v[0] ? v : otherwise;
-}
 
 static bool prepare(void)
 {
@@ -39,48 +30,23 @@ static bool prepare(void)
 		suite_skip_reason("needs two network namespaces");
 		return false;
 	}
-	if (file_number("/sys/module/" MODULE "/refcnt") < 0) {
+	if (module_refcount() < 0) {
 		suite_skip_reason("the module is not loaded, or cannot be unloaded");
 		return false;
 	}
 	return true;
 }
 
-static long long refcount(void)
-{
-	return file_number("/sys/module/" MODULE "/refcnt");
-}
-
 static bool unreferenced(void *arg)
 {
 	(void)arg;
-	return refcount() == 0;
+	return module_refcount() == 0;
 }
 
 static void expect_unreferenced(void)
 {
 	if (!busywait(10000, unreferenced, NULL))
-		FAIL("the module still has %lld references after 10 s", refcount());
-}
-
-static int unload(void)
-{
-	return syscall(SYS_delete_module, MODULE, O_NONBLOCK);
-}
-
-static void load(void)
-{
-	int fd = open(env("SMC_KO", "../smc_rs.ko"), O_RDONLY | O_CLOEXEC);
-
-	CHECK(fd >= 0);
-	CHECK_OK(syscall(SYS_finit_module, fd, "", 0));
-	close(fd);
-}
-
-static void need_module_file(void)
-{
-	if (access(env("SMC_KO", "../smc_rs.ko"), R_OK))
-		SKIP("no module file to load again, set SMC_KO");
+		FAIL("the module still has %lld references after 10 s", module_refcount());
 }
 
 static bool is_smcr(int fd)
@@ -112,9 +78,9 @@ static void need_smcr(void)
 static void refused(const char *with)
 {
 	row("with %s", with);
-	CHECK_EQ(unload(), -1);
+	CHECK_EQ(module_unload(), -1);
 	CHECK(errno == EBUSY || errno == EAGAIN);
-	CHECK(refcount() > 0);
+	CHECK(module_refcount() > 0);
 }
 
 static void unload_with_sockets_is_refused_and_harmless(void)
@@ -167,10 +133,10 @@ static void unload_after_close_works_at_once(void)
 
 		uint64_t start = now_us();
 
-		CHECK_OK(unload());
+		CHECK_OK(module_unload());
 		CHECK(now_us() - start < 10000000);
 		CHECK_ERRNO(socket(AF_SMC, SOCK_STREAM, 0), EAFNOSUPPORT);
-		load();
+		module_load();
 	}
 	counters_read(&(struct counters){ 0 });
 }
@@ -197,7 +163,7 @@ static void unload_during_traffic_of_others_waits_for_them(void)
 			expect_unreferenced();
 			return;
 		}
-		CHECK_EQ(unload(), -1);
+		CHECK_EQ(module_unload(), -1);
 		usleep(20000);
 	}
 
@@ -439,19 +405,19 @@ static void namespace_deleted_connection_goes_on(void)
 		CHECK(busywait(10000, device_gone, a));
 		CHECK(busywait(10000, device_gone, b));
 	}
-	CHECK(access("/sys/module/" MODULE, F_OK) == 0);
+	CHECK(module_loaded());
 }
 
 static void unload_script_drains_and_unloads(void)
 {
-	const char *script = env("SMC_UNLOAD", "../scripts/smc-unload");
+	const char *script = getenv("SMC_UNLOAD");
 	int to_child[2], out[2], status;
 	char text[4000] = "", name[64], x;
 	size_t have = 0;
 	pid_t holder, unloader;
 
 	need_module_file();
-	if (access(script, X_OK))
+	if (!script || access(script, X_OK))
 		SKIP("no script smc-unload");
 	expect_unreferenced();
 	CHECK_OK(pipe2(to_child, O_CLOEXEC));
@@ -542,8 +508,8 @@ static void unload_script_drains_and_unloads(void)
 	}
 	waitpid(unloader, &status, 0);
 	CHECK_EQ(WEXITSTATUS(status), 0);
-	CHECK(access("/sys/module/" MODULE, F_OK) != 0);
-	load();
+	CHECK(!module_loaded());
+	module_load();
 
 	struct pair p = pair_make(&v4);
 

@@ -66,7 +66,7 @@ static bool prepare(void)
 		suite_skip_reason("needs two network namespaces");
 		return false;
 	}
-	if (!have_rdma_devices()) {
+	if (!have_rdma_devices() && !as_tcp()) {
 		suite_skip_reason("no RDMA devices with byte counters");
 		return false;
 	}
@@ -90,7 +90,7 @@ static void need_smcr(void)
 {
 	const char *optional = getenv("SMC_RDMA_OPTIONAL");
 
-	if (!no_smcr[0])
+	if (!no_smcr[0] || as_tcp())
 		return;
 	if (optional && optional[0] == '1')
 		SKIP("%s", no_smcr);
@@ -725,14 +725,16 @@ static void close_in_every_order_works(void)
 			bool heard = other >= 0 && !strchr(orders[i], *o - 'A' + 'a');
 
 			if (!closing) {
-				CHECK_EQ(send(own, "tail", 4, MSG_NOSIGNAL) == 4 ||
-					 other < 0, 1);
+				/* With nobody left to listen it may fail. */
+				if (other < 0) {
+					shutdown(own, SHUT_WR);
+					continue;
+				}
+				send_all(own, "tail", 4);
 				CHECK_OK(shutdown(own, SHUT_WR));
 				CHECK_ERRNO(send(own, "x", 1, MSG_NOSIGNAL), EPIPE);
-				if (other >= 0) {
-					recv_all(other, buf, 4);
-					expect_eof(other);
-				}
+				recv_all(other, buf, 4);
+				expect_eof(other);
 				continue;
 			}
 			CHECK_OK(close(own));
@@ -940,10 +942,10 @@ static void listener_closed_with_children_ends_them(void)
 
 static void full_backlog_recovers(void)
 {
-	enum { N = 12 };
+	enum { N = 8 };
 
 	struct sockaddr_storage ss;
-	int l, c[N], got = 0;
+	int l, c[N], got = 0, idle = 0;
 	socklen_t len;
 
 	need_smcr();
@@ -954,19 +956,21 @@ static void full_backlog_recovers(void)
 		c[i] = sock_at(CLIENT, SMC4, SOCK_NONBLOCK);
 		CHECK_ERRNO(connect(c[i], (struct sockaddr *)&ss, len), EINPROGRESS);
 	}
-	for (int i = 0; i < 100 && got < N; i++) {
+	while (got < N && idle < (got < 3 ? 30 : 4)) {
 		int s = accept(l, NULL, NULL);
 
 		if (s >= 0) {
 			send_all(s, "y", 1);
 			close(s);
 			got++;
+			idle = 0;
 		} else {
 			CHECK_EQ(errno, EAGAIN);
 			poll_one(l, POLLIN, 200);
+			idle++;
 		}
 	}
-	/* TCP may still be repeating some SYNs; most must be through. */
+	/* TCP repeats the SYNs of the others much later. */
 	CHECK(got >= 3);
 	for (int i = 0; i < N; i++)
 		close(c[i]);
