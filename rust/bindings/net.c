@@ -173,11 +173,6 @@ bool smc_helper_sk_has_xfrm_policy(const struct sock *sk)
 #endif
 }
 
-u64 smc_helper_sock_gen_cookie(struct sock *sk)
-{
-	return sock_gen_cookie(sk);
-}
-
 void smc_helper_sock_set_flag(struct sock *sk, int flag)
 {
 	sock_set_flag(sk, flag);

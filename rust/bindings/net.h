@@ -12,7 +12,6 @@
 #include <linux/poll.h>
 #include <linux/ratelimit.h>
 #include <linux/sched/signal.h>
-#include <linux/sock_diag.h>
 #include <linux/socket.h>
 #include <linux/splice.h>
 #include <linux/sysctl.h>

@@ -342,10 +342,8 @@ impl SocketOps for SmcSock {
         super::data::recvmsg(sk, msg)
     }
 
-    fn splice_read(sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize> {
-        if sk.mode() == Mode::Tcp {
-            return Self::forward(sk, |tcp| tcp.splice_read(splice));
-        }
+    fn splice_read(_sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize> {
+        // TCP's own way looks at the file of its socket, which a socket of the kernel does not have.
         splice.by_copy()
     }
 

@@ -40,8 +40,7 @@ use super::{
     Patience,
     PollTable,
     RecvMsg,
-    SendMsg,
-    Splice, //
+    SendMsg, //
 };
 
 /// Which directions of a connection to close.
@@ -178,12 +177,6 @@ impl TcpSocket {
         let net = unsafe { bindings::sock_net(self.sk()) };
         // SAFETY: The sock holds a reference to its namespace.
         unsafe { NetNs::from_raw(net) }.into()
-    }
-
-    /// A number that names this socket for as long as the machine runs.
-    pub fn cookie(&self) -> u64 {
-        // SAFETY: By the type invariant the sock is valid.
-        unsafe { bindings::sock_gen_cookie(self.sk()) }
     }
 
     /// Binds the socket to an address.
@@ -352,23 +345,6 @@ impl TcpSocket {
         let op = self.ops().recvmsg.ok_or(EOPNOTSUPP)?;
         // SAFETY: The socket is valid, and so is the message by its type.
         count(unsafe { op(self.as_raw(), msg.raw, msg.len, msg.flags) })
-    }
-
-    /// Moves received bytes into a pipe.
-    pub fn splice_read(&self, splice: &mut Splice<'_>) -> Result<usize> {
-        let op = self.ops().splice_read.ok_or(EOPNOTSUPP)?;
-        // SAFETY: The socket is valid, and so are the arguments by their type.
-        let moved = unsafe {
-            op(
-                self.as_raw(),
-                splice.ppos,
-                splice.pipe,
-                splice.len,
-                splice.flags,
-            )
-        };
-        usize::try_from(moved)
-            .map_err(|_| Error::from_errno(c_int::try_from(moved).unwrap_or(-22)))
     }
 
     /// Says that a splice into this socket is over.
