@@ -110,8 +110,18 @@ module_loaded() {
 	[[ -d /sys/module/smc_rs ]]
 }
 
+# What insmod does not do by itself.
+module_dependencies() {
+	local depends
+	[[ -r $SMC_KO ]] || return 0
+	depends=$(modinfo -F depends "$SMC_KO") || return 0
+	# shellcheck disable=SC2086
+	[[ -z $depends ]] || modprobe -a ${depends//,/ }
+}
+
 module_load() {
 	if [[ -r $SMC_KO ]]; then
+		module_dependencies
 		insmod "$SMC_KO"
 	else
 		modprobe smc_rs

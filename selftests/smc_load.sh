@@ -16,6 +16,7 @@ if module_loaded; then
 	[[ $(module_refcount) == 0 ]] || tap_skip_all "the module is in use"
 	rmmod smc_rs || tap_skip_all "the module cannot be unloaded"
 fi
+module_dependencies
 log_start
 tap_start $(($(cases_count load) + 1))
 cases_run load
