@@ -146,7 +146,7 @@ impl Registration {
     ///
     /// `ENOMEM`; `EBUSY` when it was made already.
     pub(crate) fn new(user: Arc<dyn DeviceUser>) -> Result<Self> {
-        let [i, j, a, b, c, d, e, f] = random::random_u64().to_ne_bytes();
+        let [i, j, a, b, c, d, e, f] = random::random_bytes();
         let state = Arc::pin_init(
             pin_init!(State {
                 devices <- new_mutex!(KVec::new(), "smc_ib::devices"),

@@ -34,6 +34,11 @@ int smc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
 	return ib_dma_mapping_error(dev, addr);
 }
 
+bool smc_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
 void smc_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
 					   size_t size,
 					   enum dma_data_direction direction)

@@ -17,3 +17,8 @@ pub fn random_u32() -> u32 {
     // SAFETY: The function has no requirements.
     unsafe { bindings::get_random_u32() }
 }
+
+/// Eight random bytes as such.
+pub fn random_bytes() -> [u8; 8] {
+    random_u64().to_ne_bytes()
+}

@@ -227,6 +227,13 @@ impl LinkId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LinkUserId(pub [u8; 4]);
 
+impl LinkUserId {
+    /// An id of our own, by its number.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number.to_be_bytes())
+    }
+}
+
 /// The path MTU code of a queue pair: 1 to 5 for 256 to 4096 bytes (RFC 7609, appendix A.2.3).
 ///
 /// # Invariants

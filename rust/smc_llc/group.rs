@@ -302,11 +302,15 @@ pub(crate) struct LinkGroup {
     /// Looks after rings.
     #[pin]
     tidy_work: Work<LinkGroup, { LinkGroup::TIDY }>,
+    /// Offers slots.
+    #[pin]
+    serve_work: Work<LinkGroup, { LinkGroup::SERVE }>,
 }
 
 impl_has_work! {
     impl HasWork<Self, { LinkGroup::END }> for LinkGroup { self.end_work }
     impl HasWork<Self, { LinkGroup::TIDY }> for LinkGroup { self.tidy_work }
+    impl HasWork<Self, { LinkGroup::SERVE }> for LinkGroup { self.serve_work }
 }
 
 impl WorkItem<{ LinkGroup::END }> for LinkGroup {
@@ -322,6 +326,14 @@ impl WorkItem<{ LinkGroup::TIDY }> for LinkGroup {
 
     fn run(this: Arc<Self>) {
         this.tidy();
+    }
+}
+
+impl WorkItem<{ LinkGroup::SERVE }> for LinkGroup {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.serve_pending();
     }
 }
 
@@ -375,6 +387,9 @@ impl LinkGroup {
     /// Number of the work that looks after rings.
     pub(super) const TIDY: u64 = 2;
 
+    /// Number of the work that offers slots.
+    pub(super) const SERVE: u64 = 3;
+
     /// Makes a group with a queue pair in state INIT. May sleep.
     pub(super) fn new(id: u32, path: &Path, params: Params) -> Result<Arc<Self>> {
         let device = path.device().enter().ok_or(ENODEV)?;
@@ -424,6 +439,7 @@ impl LinkGroup {
                 ended <- Event::new(),
                 end_work <- new_work!("LinkGroup::end_work"),
                 tidy_work <- new_work!("LinkGroup::tidy_work"),
+                serve_work <- new_work!("LinkGroup::serve_work"),
             }),
             GFP_KERNEL,
         )?;
@@ -491,7 +507,7 @@ impl LinkGroup {
     /// Our id of the link, for tools.
     pub(crate) fn link_user_id(&self) -> LinkUserId {
         let number = self.id.wrapping_add(u32::from(self.link_id().get()));
-        LinkUserId(number.to_be_bytes())
+        LinkUserId::from_number(number)
     }
 
     /// Connections of the group, finished or not.
@@ -654,6 +670,11 @@ impl LinkGroup {
     /// The connection of a token. Any context.
     pub(super) fn conn(&self, token: AlertToken) -> Option<Arc<dyn ConnSink>> {
         self.conns.lock().get(token)
+    }
+
+    /// Lets a work item offer free slots. Any context.
+    pub(super) fn serve_later(self: &Arc<Self>) {
+        registry::QUEUE.enqueue::<LinkGroup, { LinkGroup::SERVE }>(self.clone());
     }
 
     /// The queue pair has failed. Any context.

@@ -69,8 +69,12 @@ use crate::{
     },
 };
 
-/// How long a group stays without a connection.
-const LINGER_MS: i64 = 10_000;
+/// How long a group stays without a connection on the server, which decides whether a new one may join.
+const SERVER_LINGER_MS: i64 = 10_000;
+
+/// How long it stays on the client: longer than the server's time and a handshake, so that the client does not end a
+/// group that the server has just chosen for a connection.
+const CLIENT_LINGER_MS: i64 = 20_000;
 
 /// How often the clock looks at the groups.
 const TICK_MS: u32 = 1000;
@@ -127,7 +131,11 @@ impl WorkItem for Registry {
     fn run(this: Arc<Self>) {
         let groups = this.groups.lock();
         for group in groups.iter() {
-            if group.is_idle(LINGER_MS) {
+            let linger_ms = match group.role() {
+                Role::Server => SERVER_LINGER_MS,
+                Role::Client => CLIENT_LINGER_MS,
+            };
+            if group.is_idle(linger_ms) {
                 group.end(Reason::Program);
             } else if group.is_active() {
                 group.keep_alive();

@@ -129,6 +129,16 @@ impl SendQueue {
         self.take(0, CHAIN_SLOTS)
     }
 
+    /// Whether a slot for a chain is free.
+    fn has_chain(&self) -> bool {
+        !self.closed
+            && self
+                .slots
+                .iter()
+                .take(CHAIN_SLOTS)
+                .any(|slot| *slot == Use::Free)
+    }
+
     /// Says what a slot is used for now, and what for until now.
     fn replace(&mut self, index: usize, now: Use) -> Use {
         match self.slots.get_mut(index) {
@@ -253,23 +263,38 @@ impl LinkGroup {
         }
     }
 
-    /// Gives a slot back that was not used.
-    fn give_back(&self, index: usize) {
+    /// Gives a slot back that was not used. Any context, also under the lock of a connection.
+    fn give_back(self: &Arc<Self>, index: usize) {
         let mut queue = self.send.lock();
         queue.replace(index, Use::Free);
-        let pending = queue.next_pending();
         let waiters = queue.waiters > 0;
+        let pending = !queue.pending.is_empty();
         drop(queue);
-        self.tell_free(pending, waiters);
-    }
-
-    /// Tells those who wait that a slot is free.
-    fn tell_free(&self, pending: Option<AlertToken>, waiters: bool) {
         if waiters {
             self.slot_free.notify_one();
         }
-        if let Some(sink) = pending.and_then(|token| self.conn(token)) {
-            sink.on_slot();
+        if pending {
+            // Not from here: the caller may hold the lock of a connection.
+            self.serve_later();
+        }
+    }
+
+    /// Offers free slots to the connections that have asked for one in vain, until there is none of either.
+    pub(super) fn serve_pending(&self) {
+        for _ in 0..MAX_CONNS {
+            let token = {
+                let mut queue = self.send.lock();
+                if !queue.has_chain() {
+                    return;
+                }
+                queue.next_pending()
+            };
+            let Some(token) = token else {
+                return;
+            };
+            if let Some(sink) = self.conn(token) {
+                sink.on_slot();
+            }
         }
     }
 
@@ -335,11 +360,16 @@ impl LinkGroup {
         let mut queue = self.send.lock();
         match queue.replace(slot, Use::Free) {
             Use::Chain(token, cookie) => {
-                let pending = if ok { queue.next_pending() } else { None };
                 let waiters = queue.waiters > 0;
+                let pending = !queue.pending.is_empty();
                 drop(queue);
+                if waiters {
+                    self.slot_free.notify_one();
+                }
                 // Who has waited comes before the one whose chain has just been sent and who may want to go on.
-                self.tell_free(pending, waiters);
+                if pending && ok {
+                    self.serve_pending();
+                }
                 if let Some(sink) = self.conn(token) {
                     sink.on_tx_done(cookie, ok);
                 }

@@ -94,7 +94,9 @@ impl Drop for Pd {
 
 /// A ring that is mapped for a device.
 ///
-/// It may be dropped in any context.
+/// CPU and device see the same bytes at once: where that would take copies (bounce buffers) or flushing caches, which
+/// would have to be told of every byte that the peer may have written, there is no mapping. It may be dropped in any
+/// context.
 ///
 /// # Invariants
 ///
@@ -118,6 +120,10 @@ unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Maps a ring that the device reads.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EOPNOTSUPP` where CPU and device do not see the same memory.
     pub fn for_sending(device: &DeviceUse, ring: &Arc<Ring>) -> Result<Arc<Self>> {
         let mapped = Self::new(device, ring, bindings::dma_data_direction_DMA_TO_DEVICE)?;
         Ok(Arc::new(mapped, GFP_KERNEL)?)
@@ -147,6 +153,10 @@ impl Mapped {
                 .map_err(|_| ENOMEM)?;
             // INVARIANT: The piece is mapped. The capacity is there, so that the push cannot lose it.
             mapped.addrs.push(addr, GFP_KERNEL)?;
+            // SAFETY: The device is valid, and the address was mapped for it.
+            if unsafe { bindings::ib_dma_need_sync(device.raw(), addr) } {
+                return Err(EOPNOTSUPP);
+            }
         }
         Ok(mapped)
     }
@@ -183,35 +193,6 @@ impl Mapped {
             at = at.checked_add(part).ok_or(EINVAL)?;
         }
         Ok(())
-    }
-
-    /// Gives a range of the ring to the device, after the CPU wrote it. A no-op where caches are coherent.
-    pub(super) fn sync_for_device(&self, addr: u64, len: u32) {
-        // SAFETY: The device is valid, as it is in use; `addr` lies in a mapping of this value, and so do `len` bytes.
-        unsafe {
-            bindings::ib_dma_sync_single_for_device(
-                self.device.raw(),
-                addr,
-                u32_as_usize(len),
-                self.dir,
-            )
-        };
-    }
-
-    /// Gives a range of the ring to the CPU, before it reads what the device wrote. A no-op where caches are coherent.
-    pub fn sync_for_cpu(&self, offset: u32, len: u32) -> Result {
-        self.for_parts(offset, len, |addr, part| {
-            // SAFETY: The device is valid, as it is in use; the part lies in a mapping of this value.
-            unsafe {
-                bindings::ib_dma_sync_single_for_cpu(
-                    self.device.raw(),
-                    addr,
-                    u32_as_usize(part),
-                    self.dir,
-                )
-            };
-            Ok(())
-        })
     }
 }
 

@@ -30,6 +30,7 @@ use kernel::{
             Full,
             Release, //
         },
+        rcu,
         Arc, //
     },
 };
@@ -318,11 +319,8 @@ impl<H: QpEvents> Qp<H, Rts> {
         }
         ctx.take()?;
         let mut hold = Hold::default();
-        for ((write, place), list) in writes.iter().zip(&mut hold.rings).zip(&sges) {
+        for (write, place) in writes.iter().zip(&mut hold.rings) {
             *place = Some(write.from.clone());
-            for sge in list.iter().filter(|sge| sge.length != 0) {
-                write.from.sync_for_device(sge.addr, sge.length);
-            }
         }
         // SAFETY: This call took the slot, so that nobody else touches what it holds until it is posted.
         unsafe { ctx.hold.get().write(hold) };
@@ -346,7 +344,7 @@ impl<H: QpEvents> Qp<H, Rts> {
         let mut send = bindings::ib_send_wr::default();
         send.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
         send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
-        send.send_flags = i32::try_from(flags)?;
+        send.send_flags = flags;
         send.sg_list = &mut sge;
         send.num_sge = 1;
 
@@ -371,7 +369,7 @@ impl<H: QpEvents> Qp<H, Rts> {
         let mut wr = bindings::ib_reg_wr::default();
         wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.send_flags = i32::try_from(bindings::ib_send_flags_IB_SEND_SIGNALED)?;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         wr.mr = region.raw();
         wr.key = region.rkey();
         wr.access = i32::try_from(
@@ -394,7 +392,7 @@ impl<H: QpEvents> Qp<H, Rts> {
         let mut wr = bindings::ib_send_wr::default();
         wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
         wr.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
-        wr.send_flags = i32::try_from(bindings::ib_send_flags_IB_SEND_SIGNALED)?;
+        wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         wr.ex.invalidate_rkey = region.rkey();
         self.hold_region(ctx, region)?;
         self.core.post(ctx, &mut wr)
@@ -604,7 +602,11 @@ impl<H: QpEvents> RecvCtx<H> {
             let bytes = unsafe { core::slice::from_raw_parts(from.cast_const(), head) };
             block.events.received(bytes, len);
         }
-        if !block.closing.load(Acquire) && block.post_recv(ctx).is_err() {
+        // `Core::drop` waits for this reader between setting `closing` and destroying the queue pair.
+        let guard = rcu::read_lock();
+        let posted = block.closing.load(Acquire) || block.post_recv(ctx).is_ok();
+        drop(guard);
+        if !posted {
             block.events.broken();
         }
     }
@@ -1062,9 +1064,10 @@ impl<H: QpEvents> Core<H> {
         let ret = unsafe { bindings::ib_post_send(self.qp.as_ptr(), first, &mut bad) };
         if ret != 0 && ptr::eq(bad, first) {
             // Nothing was posted, so that no completion comes.
-            // SAFETY: No completion can touch what the slot holds. A region does not go by this: the caller of
-            // `hold_region` has a reference.
-            unsafe { ctx.hold.get().write(Hold::default()) };
+            // SAFETY: No completion can touch what the slot holds.
+            let hold = unsafe { ptr::replace(ctx.hold.get(), Hold::default()) };
+            // A region does not go by this, which would sleep: the caller of `hold_region` has a reference.
+            drop(hold);
             ctx.state.store(SLOT_FREE, Release);
         }
         to_result(ret)
@@ -1075,8 +1078,7 @@ impl<H: QpEvents> Drop for Core<H> {
     fn drop(&mut self) {
         self.block().closing.store(true, Release);
         if !self.drained {
-            // A completion that did not see `closing` may be posting its buffer again. It runs in softirq, which is an
-            // RCU reader.
+            // A completion that did not see `closing` may be posting its buffer again, as an RCU reader.
             // SAFETY: The function has no requirements but that the caller may sleep, as the type's users do.
             unsafe { bindings::synchronize_rcu() };
         }
