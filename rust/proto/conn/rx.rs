@@ -115,8 +115,12 @@ impl Conn {
         fx.arrived = arrived.since(self.arrived);
         self.arrived = arrived;
         self.peer_cons = peer_cons;
-        // After a link change the peer may acknowledge what we rolled back.
-        self.sent = self.sent.max(peer_cons);
+        if self.sent < peer_cons {
+            // After a link change the peer acknowledges what we rolled back. A message makes a
+            // completion that frees those bytes.
+            self.sent = peer_cons;
+            self.cdc_due = true;
+        }
         if arrived.cursor(p.recv_ring) == msg.prod {
             // The peer has repeated everything.
             self.peer_moved = false;
