@@ -7,7 +7,7 @@ use smc_proto_host::proto::conn::{Conn, ConnViolation, OutOfRange};
 use smc_proto_host::proto::cursor::{Cursor, Pos};
 use smc_proto_host::proto::ids::AlertToken;
 
-use crate::common::{seed, Rng};
+use crate::common::property;
 use crate::sim::{conn, Pair, Setup};
 
 const SEND: u32 = 32;
@@ -77,9 +77,7 @@ fn reading_gives_the_peer_no_space_before_it_was_told() {
 }
 
 fn c_push() -> smc_proto_host::proto::conn::Consumed {
-    let mut c = smc_proto_host::proto::conn::Consumed::default();
-    c.push = true;
-    c
+    smc_proto_host::proto::conn::Consumed { push: true }
 }
 
 #[test]
@@ -204,13 +202,53 @@ fn window_updates_follow_their_rule() {
     // RFC 7609, section 4.5.1: ring, told window, gain, blocked → update. The limit is a tenth.
     let rows: &[(u32, u32, u32, bool, bool, bool, &str)] = &[
         // arrived, read, …, flags: blocked, requested → due
-        (40, 40, 100, false, false, false, "example a: the window is still wide"),
-        (70, 1, 100, false, false, false, "example b: the gain is small"),
-        (70, 69, 100, false, false, true, "example c: a narrow window and much gain"),
-        (50, 10, 100, false, false, true, "window exactly half, gain exactly a tenth"),
+        (
+            40,
+            40,
+            100,
+            false,
+            false,
+            false,
+            "example a: the window is still wide",
+        ),
+        (
+            70,
+            1,
+            100,
+            false,
+            false,
+            false,
+            "example b: the gain is small",
+        ),
+        (
+            70,
+            69,
+            100,
+            false,
+            false,
+            true,
+            "example c: a narrow window and much gain",
+        ),
+        (
+            50,
+            10,
+            100,
+            false,
+            false,
+            true,
+            "window exactly half, gain exactly a tenth",
+        ),
         (49, 49, 100, false, false, false, "window above half"),
         (50, 9, 100, false, false, false, "gain below a tenth"),
-        (100, 9, 100, true, false, false, "blocked, but little gain and more to read"),
+        (
+            100,
+            9,
+            100,
+            true,
+            false,
+            false,
+            "blocked, but little gain and more to read",
+        ),
         (100, 10, 100, true, false, true, "blocked, enough gain"),
         (5, 5, 100, true, false, true, "blocked and all is read"),
         (5, 1, 100, false, true, true, "requested"),
@@ -398,8 +436,7 @@ fn snapshot_shows_all_cursors() {
 
 #[test]
 fn random_messages_never_upset_a_connection() {
-    let mut rng = Rng::new(seed());
-    for _ in 0..300 {
+    property("hostile messages", 300, |rng| {
         let mut p = Pair::new(Setup {
             send: [rng.range(1, 40) as u32, 8],
             recv: [rng.range(1, 40) as u32, 8],
@@ -437,5 +474,5 @@ fn random_messages_never_upset_a_connection() {
                 Err(_) => assert_eq!(*c, before),
             }
         }
-    }
+    });
 }

@@ -2,10 +2,12 @@
 
 //! Link changes in the middle of transfers (RFC 7609, section 4.6).
 
+use std::cell::Cell;
+
 use smc_proto_host::proto::cdc::{ConnFlags, Message};
 use smc_proto_host::proto::conn::{ConnViolation, TxToken};
 
-use crate::common::{seed, seeded, Rng};
+use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup};
 
 /// The links of a pair: each side may lose its link and move on at its own time.
@@ -134,15 +136,17 @@ impl Links {
     }
 }
 
-fn run(seed: u64) -> u64 {
-    let mut rng = Rng::new(seed);
+fn run(rng: &mut Rng) -> u64 {
     let size = |rng: &mut Rng| rng.range(1, 40) as u32;
-    let recv = [size(&mut rng), size(&mut rng)];
+    let recv = [size(rng), size(rng)];
     let setup = Setup {
-        send: [size(&mut rng), size(&mut rng)],
+        send: [size(rng), size(rng)],
         recv,
-        start: [0, (u64::from(recv[0]) << 16) - 5, (u64::from(recv[1]) << 16) - 5]
-            [rng.below(3) as usize],
+        start: [
+            0,
+            (u64::from(recv[0]) << 16) - 5,
+            (u64::from(recv[1]) << 16) - 5,
+        ][rng.below(3) as usize],
         seq: [0, 0xfff0][rng.below(2) as usize],
         update_limit: rng.range(1, 20) as u32,
         max_chain: [0, 3][rng.below(2) as usize],
@@ -172,9 +176,9 @@ fn run(seed: u64) -> u64 {
             }
             20 => {
                 changes += 1;
-                l.fail(&mut rng);
+                l.fail(rng);
             }
-            21 | 22 => l.change(i, &mut rng),
+            21 | 22 => l.change(i, rng),
             // A half-closed side still has to repeat what was lost.
             23 if !done[i] && rng.one_in(4) => {
                 done[i] = true;
@@ -192,22 +196,20 @@ fn run(seed: u64) -> u64 {
             assert_eq!(s.violation, None);
         }
     }
-    l.settle(&mut rng);
-    for i in 0..2 {
-        assert_eq!(l.pair.sides[1 - i].peer.sending_done, done[i]);
+    l.settle(rng);
+    for (i, done) in done.into_iter().enumerate() {
+        assert_eq!(l.pair.sides[1 - i].peer.sending_done, done);
     }
     changes
 }
 
 #[test]
 fn transfers_survive_any_number_of_link_changes() {
-    let first = seed();
-    let mut changes = 0;
-    for n in 0..6000 {
-        let s = first.wrapping_add(n);
-        changes += seeded("link change", s, || run(s));
-    }
-    assert!(changes > 20_000, "{changes}");
+    let changes = Cell::new(0);
+    property("link change", 6000, |rng| {
+        changes.set(changes.get() + run(rng));
+    });
+    assert!(changes.get() > 20_000, "{changes:?}");
 }
 
 #[test]

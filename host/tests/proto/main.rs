@@ -13,6 +13,7 @@ mod group;
 mod llc;
 mod negotiate;
 mod pair;
+mod rfc_flows;
 mod sim;
 mod small;
 mod tcpopt;

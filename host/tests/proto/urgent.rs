@@ -4,7 +4,7 @@
 
 use smc_proto_host::proto::conn::{OutOfRange, UrgentError};
 
-use crate::common::{seed, seeded, Rng};
+use crate::common::{property, Rng};
 use crate::sim::{pattern, Pair, Setup};
 
 /// Side 0 sends `n` bytes whose last one is urgent.
@@ -15,7 +15,13 @@ fn send_urgent(p: &mut Pair, n: u32) {
     let at = p.sides[0].written;
     for r in p.sides[0].conn.reserve_write(n).iter() {
         for k in 0..r.len {
-            let pos = at + u64::from(k) + if r.offset == 0 { u64::from(n - r.len) } else { 0 };
+            let pos = at
+                + u64::from(k)
+                + if r.offset == 0 {
+                    u64::from(n - r.len)
+                } else {
+                    0
+                };
             p.sides[0].ring[(r.offset + k) as usize] = pattern(0, pos);
         }
     }
@@ -158,16 +164,12 @@ fn lone_urgent_byte_is_confirmed_without_a_read() {
 fn urgent_mark_needs_data() {
     let mut p = Pair::new(Setup::default());
     assert_eq!(p.sides[0].conn.mark_urgent(), Err(OutOfRange));
-    assert_eq!(
-        p.sides[1].conn.take_urgent(false),
-        Err(UrgentError::None)
-    );
+    assert_eq!(p.sides[1].conn.take_urgent(false), Err(UrgentError::None));
     assert!(!p.sides[1].conn.urgent_arrived(1));
 }
 
 /// Urgent and ordinary data in random order; the reader sees every byte but the urgent ones.
-fn run(seed: u64) {
-    let mut rng = Rng::new(seed);
+fn run(rng: &mut Rng) {
     let mut p = Pair::new(Setup {
         send: [rng.range(8, 30) as u32, 8],
         recv: [8, rng.range(1, 30) as u32],
@@ -244,9 +246,5 @@ fn read(p: &mut Pair, n: u32, marks: &[u64], inline: bool) {
 
 #[test]
 fn random_urgent_data_never_disturbs_the_stream() {
-    let first = seed();
-    for n in 0..3000 {
-        let s = first.wrapping_add(n);
-        seeded("urgent data", s, || run(s));
-    }
+    property("urgent data", 3000, run);
 }

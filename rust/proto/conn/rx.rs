@@ -132,7 +132,9 @@ impl Conn {
         }
         fx.urgent = self.note_urgent(msg.prod_flags, fx.arrived > 0);
         fx.close = self.note_close(msg.conn_flags);
-        if self.update_due() {
+        // Otherwise the next read decides, whose update is worth more.
+        let flags = msg.prod_flags;
+        if (flags.write_blocked || flags.update_requested) && self.update_due() {
             self.cdc_due = true;
         }
         fx.push = self.has_work();
