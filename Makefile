@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# What a user calls.  What Kbuild builds is in Kbuild.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := module
+
+# A prepared kernel tree with Rust metadata to build for, instead of the lab's.
+KDIR ?=
+# Passed on to the kernel's build.
+KBUILD_ARGS := $(if $(V),V=$(V)) $(if $(CLIPPY),CLIPPY=$(CLIPPY))
+CHECKOUT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+
+.PHONY: help
+help: ## show this list
+	@echo "Targets (those that use the lab need root; the lab is made on first use):"
+	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@echo "Variables:"
+	@echo "  KDIR=DIR    build for the prepared kernel tree DIR, without the lab"
+	@echo "  V=1         show the commands"
+	@echo "  SMC_LAB=DIR where the lab is kept (see scripts/lab --help)"
+
+.PHONY: lab
+lab: ## make the lab: a Debian root with all tools, the kernel, Rust metadata
+	@scripts/lab build
+
+.PHONY: module
+ifeq ($(KDIR),)
+module: lab ## build smc_rs.ko (the default), for the lab's kernel or for KDIR
+	@scripts/lab module $(CHECKOUT) $(KBUILD_ARGS)
+else
+module:
+	@test -e "$(KDIR)/rust/libkernel.rmeta" || { \
+		echo "KDIR: $(KDIR) has no rust/libkernel.rmeta: it is not prepared for Rust modules" >&2; \
+		echo "KDIR: remedy: 'make LLVM=... modules_prepare' with CONFIG_RUST=y there" >&2; exit 1; }
+	$(MAKE) -C $(KDIR) M=$(CHECKOUT) $(KBUILD_ARGS) modules
+endif
+
+.PHONY: install
+install: ## install the built module (with KDIR, for that kernel) and its aliases
+ifeq ($(KDIR),)
+	@test -e smc_rs.ko || { echo "install: build the module first: make" >&2; exit 1; }
+	@release=$$(modinfo -F vermagic smc_rs.ko | cut -d' ' -f1) && \
+	dir="$(INSTALL_MOD_PATH)/lib/modules/$$release" && \
+	{ test -d "$$dir" || { echo "install: there is no kernel $$release here ($$dir)" >&2; \
+		echo "install: remedy: install that kernel, or build with make KDIR=... for yours" >&2; exit 1; }; } && \
+	install -D -m 644 smc_rs.ko "$$dir/updates/smc_rs.ko" && \
+	depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release" && \
+	echo "installed $$dir/updates/smc_rs.ko"
+else
+	$(MAKE) -C $(KDIR) M=$(CHECKOUT) modules_install
+endif
+
+.PHONY: check
+check: ## build, lint and test everything; the last line counts the results
+	@scripts/check
+
+.PHONY: format
+format: lab ## format the Rust sources in the kernel's style
+	@find rust host -name target -prune -o -name '*.rs' ! -name '*_generated.rs' -print 2>/dev/null | \
+		xargs -r scripts/lab run rustfmt --edition 2021 --config-path .rustfmt.toml
+
+ifneq ($(wildcard scripts/demo),)
+.PHONY: demo
+demo: module ## two virtual machines send each other files by RDMA
+	@scripts/demo
+endif
+
+.PHONY: clean
+clean: ## remove what a build made here (the lab stays: scripts/lab clean)
+	@find . \( -name .git -o -name target \) -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' \
+		-o -name '*.mod.c' -o -name '.*.cmd' -o -name '.*.d' -o -name '*.rmeta' -o -name '*_generated.rs' \
+		-o -name modules.order -o -name Module.symvers \) -exec rm -f {} +
+	@rm -rf host/target .tmp_*
+	@if [ -e selftests/Makefile ]; then $(MAKE) --no-print-directory -C selftests clean; fi
