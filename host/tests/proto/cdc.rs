@@ -2,13 +2,12 @@
 
 //! The CDC message against a vector, truncation, corruption and reserved bits.
 
-use proptest::prelude::*;
 use smc_proto_host::proto::cdc::*;
 use smc_proto_host::proto::cursor::Cursor;
 use smc_proto_host::proto::error::{EncodeError, Why};
 use smc_proto_host::proto::ids::AlertToken;
 
-use crate::common::{ignores_reserved, refuses_truncations, runner, survives_corruption, vector};
+use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 
 #[test]
 fn message_is_read_and_written() {
@@ -89,28 +88,22 @@ fn every_flag_byte_keeps_its_defined_bits() {
 
 #[test]
 fn every_message_is_read_back() {
-    let s = any::<(u16, u32, (u16, u32), (u16, u32), u8, u8)>();
-    runner(1000)
-        .run(&s, |(seq, token, prod, cons, pf, cf)| {
-            let m = Message {
-                seq,
-                token: AlertToken::from_peer(token),
-                prod: Cursor {
-                    wrap: prod.0,
-                    count: prod.1,
-                },
-                cons: Cursor {
-                    wrap: cons.0,
-                    count: cons.1,
-                },
-                prod_flags: ProdFlags::from_byte(pf),
-                conn_flags: ConnFlags::from_byte(cf),
-            };
-            let bytes = m.encode();
-            prop_assert_eq!(Message::decode(&bytes).unwrap(), m);
-            let mut small = [0; 43];
-            prop_assert_eq!(m.encode_into(&mut small), Err(EncodeError::NoRoom));
-            Ok(())
-        })
-        .unwrap();
+    property("CDC message", 2000, |rng| {
+        let cursor = |rng: &mut crate::common::Rng| Cursor {
+            wrap: u16::from_be_bytes(rng.bytes()),
+            count: u32::from_be_bytes(rng.bytes()),
+        };
+        let m = Message {
+            seq: u16::from_be_bytes(rng.bytes()),
+            token: AlertToken::from_peer(u32::from_be_bytes(rng.bytes())),
+            prod: cursor(rng),
+            cons: cursor(rng),
+            prod_flags: ProdFlags::from_byte(rng.byte()),
+            conn_flags: ConnFlags::from_byte(rng.byte()),
+        };
+        let bytes = m.encode();
+        assert_eq!(Message::decode(&bytes).unwrap(), m);
+        let mut small = [0; 43];
+        assert_eq!(m.encode_into(&mut small), Err(EncodeError::NoRoom));
+    });
 }

@@ -2,14 +2,13 @@
 
 //! CLC messages against vectors, truncation, corruption and reserved bits.
 
-use proptest::prelude::*;
 use smc_proto_host::proto::clc::*;
 use smc_proto_host::proto::error::{DecodeError, EncodeError, Why};
 use smc_proto_host::proto::ids::*;
 use smc_proto_host::proto::reason::DeclineReason;
 use smc_proto_host::proto::size::RmbeSizeCode;
 
-use crate::common::{ignores_reserved, refuses_truncations, runner, survives_corruption, vector};
+use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 
 const PEER_A: PeerId = PeerId([0, 1, 2, 0, 0, 0, 0x0a, 1]);
 const MAC_A: Mac = Mac([2, 0, 0, 0, 0x0a, 1]);
@@ -319,74 +318,53 @@ fn proposal_encoder_refuses_what_the_message_cannot_hold() {
 
 #[test]
 fn every_proposal_that_is_written_is_read_back() {
-    let strategy = (
-        any::<[u8; 8]>(),
-        proptest::option::of((
-            any::<[u8; 16]>(),
-            any::<[u8; 6]>(),
-            any::<[u8; 4]>(),
-            0u8..=32,
-            proptest::collection::vec((any::<[u8; 16]>(), any::<u8>()), 0..=8),
-        )),
-        proptest::option::of((
-            any::<[u8; 16]>(),
-            0u8..=15,
-            any::<(u8, u8)>(),
-            proptest::collection::vec(any::<[u8; 32]>(), 1..=8),
-        )),
-    );
-    runner(256)
-        .run(&strategy, |(peer, v1, v2)| {
-            prop_assume!(v1.is_some() || v2.is_some());
-            let p1 = v1.as_ref().map(|(gid, mac, net, len, v6)| ProposalV1 {
-                gid: Gid(*gid),
-                mac: Mac(*mac),
-                v4_network: *net,
-                v4_len: *len,
-                v6,
-            });
-            let p2 = v2.as_ref().map(|(gid, release, (c, l), eids)| {
-                (
-                    ProposalV2 {
-                        gid: Gid(*gid),
-                        release: *release,
-                        limits: Limits {
-                            max_conns: *c,
-                            max_links: *l,
-                        },
-                    },
-                    eids.iter().copied().map(Eid),
-                )
-            });
-            let mut out = [0; MAX_PROPOSAL];
-            let n = Proposal::encode(
-                PeerId(peer),
-                p1.as_ref(),
-                p2.as_ref().map(|(p, e)| (p, e.clone())),
-                &mut out,
-            )
-            .unwrap();
-            let head = Header::decode(out[..8].try_into().unwrap()).unwrap();
-            prop_assert_eq!(head.len(), n);
-            let said = proposal(&out[..n]).unwrap();
-            prop_assert_eq!(said.0 .3, PeerId(peer));
-            prop_assert_eq!(said.1.is_some(), v1.is_some());
-            if let (Some(a), Some(b)) = (&said.1, &v1) {
-                prop_assert_eq!((a.0, a.1, &a.2), (b.2, b.3, &b.4));
-                prop_assert_eq!((said.0 .4, said.0 .5), (Gid(b.0), Mac(b.1)));
-            }
-            prop_assert_eq!(said.2.is_some(), v2.is_some());
-            if let (Some(a), Some(b)) = (&said.2, &v2) {
-                prop_assert_eq!((a.0, a.1), (b.1, Gid(b.0)));
-                let eids: Vec<_> = b.3.iter().copied().map(Eid).collect();
-                prop_assert_eq!(&a.3, &eids);
-                if b.1 > 0 {
-                    prop_assert_eq!((a.2.max_conns, a.2.max_links), b.2);
-                }
-            }
-            Ok(())
-        })
+    property("proposal", 2000, |rng| {
+        let peer = PeerId(rng.bytes());
+        let offers = rng.range(1, 3);
+        let v6: Vec<_> = (0..rng.below(9))
+            .map(|_| (rng.bytes::<16>(), rng.byte()))
+            .collect();
+        let eids: Vec<_> = (0..rng.range(1, 8)).map(|_| Eid(rng.bytes())).collect();
+        let v1 = (offers & 1 != 0).then(|| ProposalV1 {
+            gid: Gid(rng.bytes()),
+            mac: Mac(rng.bytes()),
+            v4_network: rng.bytes(),
+            v4_len: rng.below(33) as u8,
+            v6: &v6,
+        });
+        let v2 = (offers & 2 != 0).then(|| ProposalV2 {
+            gid: Gid(rng.bytes()),
+            release: rng.below(16) as u8,
+            limits: Limits {
+                max_conns: rng.byte(),
+                max_links: rng.byte(),
+            },
+        });
+        let mut out = [0; MAX_PROPOSAL];
+        let n = Proposal::encode(
+            peer,
+            v1.as_ref(),
+            v2.as_ref().map(|p| (p, eids.iter().copied())),
+            &mut out,
+        )
         .unwrap();
+        let head = Header::decode(out[..8].try_into().unwrap()).unwrap();
+        assert_eq!(head.len(), n);
+        let said = proposal(&out[..n]).unwrap();
+        assert_eq!(said.0 .3, peer);
+        assert_eq!(said.1, v1.map(|b| (b.v4_network, b.v4_len, v6.clone())),);
+        if let Some(b) = v1 {
+            assert_eq!((said.0 .4, said.0 .5), (b.gid, b.mac));
+        }
+        let limits = |p: &ProposalV2| match p.release {
+            0 => Limits::default(),
+            _ => p.limits,
+        };
+        assert_eq!(
+            said.2,
+            v2.map(|b| (b.release, b.gid, limits(&b), eids.clone()))
+        );
+    });
 }
 
 /// The message in the Accept vectors, without its version 2 part.
@@ -691,11 +669,7 @@ fn declines_survive_truncation_corruption_and_reserved_bits() {
         refuses_truncations(&bytes, Decline::decode);
         survives_corruption(&bytes, &frame(&bytes), Decline::decode);
         let reserved = if bytes.len() == 28 { 20..24 } else { 21..40 };
-        ignores_reserved(
-            &bytes,
-            &[(reserved, 0xff), (7..8, 0x07)],
-            Decline::decode,
-        );
+        ignores_reserved(&bytes, &[(reserved, 0xff), (7..8, 0x07)], Decline::decode);
     }
 }
 
@@ -717,7 +691,12 @@ fn decline_length_follows_its_version() {
 
 #[test]
 fn each_decoder_refuses_the_other_messages() {
-    let names = ["proposal_v1_ipv4", "accept_v1", "confirm_v2_first", "decline_v1"];
+    let names = [
+        "proposal_v1_ipv4",
+        "accept_v1",
+        "confirm_v2_first",
+        "decline_v1",
+    ];
     for (i, name) in names.iter().enumerate() {
         let bytes = vector(name);
         assert_eq!(proposal(&bytes).is_ok(), i == 0, "{name}");
@@ -757,10 +736,9 @@ fn header_is_judged_before_anything_is_read() {
 
 #[test]
 fn random_bytes_never_upset_a_decoder() {
-    let mut rng = crate::common::Rng::new(crate::common::seed());
-    for _ in 0..20_000 {
+    property("CLC decoders", 20_000, |rng| {
         let len = rng.below(400);
-        let mut bytes: Vec<u8> = (0..len).map(|_| rng.next().to_le_bytes()[0]).collect();
+        let mut bytes = rng.vec(len);
         // Half of them get past the frame.
         if bytes.len() >= 52 && rng.one_in(2) {
             bytes[..4].copy_from_slice(&[0xe2, 0xd4, 0xc3, 0xd9]);
@@ -773,5 +751,5 @@ fn random_bytes_never_upset_a_decoder() {
         let _ = proposal(&bytes);
         let _ = accept(&bytes);
         let _ = Decline::decode(&bytes);
-    }
+    });
 }

@@ -39,7 +39,10 @@ fn ways() -> Vec<(&'static str, Vec<Event>)> {
         ("PABW open", vec![Established, LocalAbort]),
         ("PABW closed", vec![Established, Close { unread: true }]),
         ("PRAB", vec![Established, PeerAbort]),
-        ("CLOSED open", vec![Established, PeerAbort, Close { unread }]),
+        (
+            "CLOSED open",
+            vec![Established, PeerAbort, Close { unread }],
+        ),
     ]
 }
 

@@ -6,8 +6,6 @@ use std::fmt::Debug;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-
 /// The seed of this run: `SMC_SEED`, or a fixed number, so that a run without it repeats itself.
 pub fn seed() -> u64 {
     match std::env::var("SMC_SEED") {
@@ -33,6 +31,21 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// Any array of bytes.
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| self.byte())
+    }
+
+    /// Any byte.
+    pub fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    /// A vector of any bytes.
+    pub fn vec(&mut self, len: u64) -> Vec<u8> {
+        (0..len).map(|_| self.byte()).collect()
+    }
+
     /// Below `n`, which is not zero.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
@@ -49,20 +62,17 @@ impl Rng {
     }
 }
 
-/// A proptest runner with our seed; `cases` can be raised by `SMC_CASES`.
-pub fn runner(cases: u32) -> TestRunner {
-    let cases = std::env::var("SMC_CASES")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(cases);
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed().to_le_bytes());
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
+/// Runs a property with `n` seeds, or with `SMC_CASES`; the one that fails is printed.
+pub fn property(what: &str, n: u64, f: impl Fn(&mut Rng)) {
+    let n = match std::env::var("SMC_CASES") {
+        Ok(s) => s.parse().expect("SMC_CASES is a decimal number"),
+        Err(_) => n,
     };
-    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+    let first = seed();
+    for k in 0..n {
+        let s = first.wrapping_add(k);
+        seeded(what, s, || f(&mut Rng::new(s)));
+    }
 }
 
 /// Runs a test and prints the seed when it fails.
@@ -96,7 +106,10 @@ pub fn vector(name: &str) -> Vec<u8> {
 }
 
 /// Every proper prefix of a message is refused.
-pub fn refuses_truncations<T: Debug, E: Debug>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, E>) {
+pub fn refuses_truncations<T: Debug, E: Debug>(
+    bytes: &[u8],
+    decode: impl Fn(&[u8]) -> Result<T, E>,
+) {
     for n in 0..bytes.len() {
         let r = decode(&bytes[..n]);
         assert!(r.is_err(), "accepted {n} of {} bytes: {r:?}", bytes.len());

@@ -2,10 +2,9 @@
 
 //! Positions and wire cursors against arithmetic without bounds.
 
-use proptest::prelude::*;
 use smc_proto_host::proto::cursor::*;
 
-use crate::common::runner;
+use crate::common::property;
 
 fn ring(n: u32) -> RingSize {
     RingSize::new(n).unwrap()
@@ -34,10 +33,7 @@ fn count_is_never_the_ring_size() {
         for p in 0..40 {
             let c = Pos::new(p).cursor(ring(size));
             assert!(c.count < size);
-            assert_eq!(
-                u64::from(c.wrap) * u64::from(size) + u64::from(c.count),
-                p
-            );
+            assert_eq!(u64::from(c.wrap) * u64::from(size) + u64::from(c.count), p);
         }
     }
 }
@@ -53,22 +49,20 @@ fn cursor_outside_the_ring_has_no_distance() {
 
 #[test]
 fn distances_agree_with_unbounded_arithmetic() {
-    let s = (1u32..=1 << 29, any::<u64>(), any::<u64>());
-    runner(5000)
-        .run(&s, |(size, at, ahead)| {
-            let r = ring(size);
-            let m = modulus(r);
-            prop_assert_eq!(m, u64::from(size) << 16);
-            let at = at >> 4;
-            let ahead = ahead % m;
-            let here = Pos::new(at);
-            let there = Pos::new(at + ahead);
-            prop_assert_eq!(here.distance_to(there.cursor(r), r), Some(ahead));
-            let back = (m - ahead) % m;
-            prop_assert_eq!(there.distance_to(here.cursor(r), r), Some(back));
-            Ok(())
-        })
-        .unwrap();
+    property("cursor distance", 20_000, |rng| {
+        let most = 1 << rng.below(30);
+        let size = rng.range(1, most) as u32;
+        let r = ring(size);
+        let m = modulus(r);
+        assert_eq!(m, u64::from(size) << 16);
+        let at = rng.next() >> 4;
+        let ahead = rng.below(m);
+        let here = Pos::new(at);
+        let there = Pos::new(at + ahead);
+        assert_eq!(here.distance_to(there.cursor(r), r), Some(ahead));
+        let back = (m - ahead) % m;
+        assert_eq!(there.distance_to(here.cursor(r), r), Some(back));
+    });
 }
 
 #[test]

@@ -220,9 +220,10 @@ fn ask(role: Role, rows: &mut [RtokenEntry], msg: Llc<'_>) -> LlcReply {
 
 fn sent(reply: &LlcReply) -> Llc<'_> {
     match reply {
-        LlcReply::Send(b) | LlcReply::Terminate { answer: Some(b), .. } => {
-            Llc::decode(b).unwrap()
-        }
+        LlcReply::Send(b)
+        | LlcReply::Terminate {
+            answer: Some(b), ..
+        } => Llc::decode(b).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -317,7 +318,10 @@ fn delete_rkey_forgets_and_names_the_unknown() {
 
     RtokenTable::new(&mut rows).add(0, token(9)).unwrap();
     let one = [Rkey(9)];
-    let msg = Llc::request(llc::Version::V2, Body::DeleteRkey(DeleteRkey::request(&one)));
+    let msg = Llc::request(
+        llc::Version::V2,
+        Body::DeleteRkey(DeleteRkey::request(&one)),
+    );
     let r = ask(Role::Server, &mut rows, msg);
     let Body::DeleteRkey(a) = sent(&r).body else {
         panic!()

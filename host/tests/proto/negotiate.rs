@@ -115,23 +115,78 @@ fn server_declines_with_the_reason_that_fits() {
         v2: Err(Reason::NOROUTE),
         ..base
     };
-    let rows: &[(&str, bool, Option<(u8, Limits, &[Eid])>, ServerPolicy, Result<(), Reason>)] = &[
-        ("no common id", false, Some((1, full, &b)), base, Err(Reason::NOUEID)),
-        ("no route", false, Some((1, full, &a)), no_v2, Err(Reason::NOROUTE)),
-        ("15 connections", false, Some((1, limits(15, 2), &a)), base, Err(Reason::MAXCONNERR)),
-        ("16 connections", false, Some((1, limits(16, 2), &a)), base, Ok(())),
-        ("no link", false, Some((1, limits(255, 0), &a)), base, Err(Reason::MAXLINKERR)),
+    type Row<'a> = (
+        &'static str,
+        bool,
+        Option<(u8, Limits, &'a [Eid])>,
+        ServerPolicy,
+        Result<(), Reason>,
+    );
+    let rows: &[Row<'_>] = &[
+        (
+            "no common id",
+            false,
+            Some((1, full, &b)),
+            base,
+            Err(Reason::NOUEID),
+        ),
+        (
+            "no route",
+            false,
+            Some((1, full, &a)),
+            no_v2,
+            Err(Reason::NOROUTE),
+        ),
+        (
+            "15 connections",
+            false,
+            Some((1, limits(15, 2), &a)),
+            base,
+            Err(Reason::MAXCONNERR),
+        ),
+        (
+            "16 connections",
+            false,
+            Some((1, limits(16, 2), &a)),
+            base,
+            Ok(()),
+        ),
+        (
+            "no link",
+            false,
+            Some((1, limits(255, 0), &a)),
+            base,
+            Err(Reason::MAXLINKERR),
+        ),
         ("version 1 only", true, None, base, Err(Reason::NOSMCRDEV)),
         ("version 1 only, usable", true, None, with_v1, Ok(())),
-        ("the first reason counts", true, Some((1, full, &b)), base, Err(Reason::NOUEID)),
-        ("version 1 helps", true, Some((1, full, &b)), with_v1, Ok(())),
+        (
+            "the first reason counts",
+            true,
+            Some((1, full, &b)),
+            base,
+            Err(Reason::NOUEID),
+        ),
+        (
+            "version 1 helps",
+            true,
+            Some((1, full, &b)),
+            with_v1,
+            Ok(()),
+        ),
     ];
     for (what, v1, v2, policy, want) in rows {
         let got = choose_for(*v1, *v2, policy, &a);
         assert_eq!(got.map(|_| ()), *want, "{what}");
     }
-    assert_eq!(choose_for(true, Some((1, full, &b)), &with_v1, &a), Ok(Choice::V1));
-    assert_eq!(choose_for(false, Some((1, full, &a)), &base, &[]), Err(Reason::NOUEID));
+    assert_eq!(
+        choose_for(true, Some((1, full, &b)), &with_v1, &a),
+        Ok(Choice::V1)
+    );
+    assert_eq!(
+        choose_for(false, Some((1, full, &a)), &base, &[]),
+        Err(Reason::NOUEID)
+    );
 }
 
 #[test]
@@ -178,8 +233,7 @@ fn accept(first: Option<(u8, Limits)>) -> AcceptConfirm {
         psn: Psn::truncate(1),
         v2: Some(V2Part {
             eid: eid("A"),
-            first_contact: first
-                .map(|(r, l)| FirstContact::new(true, r, Hostname::clean(b"h"), l)),
+            first_contact: first.map(|(r, l)| FirstContact::new(true, r, Hostname::clean(b"h"), l)),
         }),
     }
 }
@@ -214,18 +268,58 @@ fn client_declines_with_the_reason_that_fits() {
     type Change = fn(&mut AcceptConfirm);
     let rows: &[(&str, Change, Reason)] = &[
         ("not an accept", |m| m.kind = Kind::Confirm, Reason::CNFERR),
-        ("version 1 was not offered", |m| m.v2 = None, Reason::VERSMISMAT),
-        ("foreign id", |m| m.v2.as_mut().unwrap().eid = eid("C"), Reason::NOUEID),
+        (
+            "version 1 was not offered",
+            |m| m.v2 = None,
+            Reason::VERSMISMAT,
+        ),
+        (
+            "foreign id",
+            |m| m.v2.as_mut().unwrap().eid = eid("C"),
+            Reason::NOUEID,
+        ),
         ("higher release", |m| fce(m).release = 2, Reason::RELEASEERR),
-        ("few connections", |m| fce(m).limits.max_conns = 15, Reason::MAXCONNERR),
-        ("no link", |m| fce(m).limits.max_links = 0, Reason::MAXLINKERR),
-        ("more links than offered", |m| fce(m).limits.max_links = 3, Reason::MAXLINKERR),
-        ("reserved MTU 0", |m| m.mtu = MtuCode::from_nibble(0), Reason::CNFERR),
-        ("reserved MTU 6", |m| m.mtu = MtuCode::from_nibble(6), Reason::CNFERR),
-        ("special queue pair", |m| m.qpn = Qpn::new(1).unwrap(), Reason::CNFERR),
-        ("multicast queue pair", |m| m.qpn = Qpn::truncate(u32::MAX), Reason::CNFERR),
+        (
+            "few connections",
+            |m| fce(m).limits.max_conns = 15,
+            Reason::MAXCONNERR,
+        ),
+        (
+            "no link",
+            |m| fce(m).limits.max_links = 0,
+            Reason::MAXLINKERR,
+        ),
+        (
+            "more links than offered",
+            |m| fce(m).limits.max_links = 3,
+            Reason::MAXLINKERR,
+        ),
+        (
+            "reserved MTU 0",
+            |m| m.mtu = MtuCode::from_nibble(0),
+            Reason::CNFERR,
+        ),
+        (
+            "reserved MTU 6",
+            |m| m.mtu = MtuCode::from_nibble(6),
+            Reason::CNFERR,
+        ),
+        (
+            "special queue pair",
+            |m| m.qpn = Qpn::new(1).unwrap(),
+            Reason::CNFERR,
+        ),
+        (
+            "multicast queue pair",
+            |m| m.qpn = Qpn::truncate(u32::MAX),
+            Reason::CNFERR,
+        ),
         ("no GID", |m| m.gid = Gid::ZERO, Reason::CNFERR),
-        ("element beyond memory", |m| m.vaddr = Vaddr(u64::MAX), Reason::CNFERR),
+        (
+            "element beyond memory",
+            |m| m.vaddr = Vaddr(u64::MAX),
+            Reason::CNFERR,
+        ),
     ];
     for (what, change, want) in rows {
         let mut m = accept(Some((1, limits(128, 1))));
@@ -235,7 +329,11 @@ fn client_declines_with_the_reason_that_fits() {
     let mut few = offer();
     few.limits.max_conns = 100;
     let got = check(&few, &accept(Some((1, limits(128, 1)))));
-    assert_eq!(got, Err(Reason::MAXCONNERR), "more connections than offered");
+    assert_eq!(
+        got,
+        Err(Reason::MAXCONNERR),
+        "more connections than offered"
+    );
 }
 
 fn fce(m: &mut AcceptConfirm) -> &mut FirstContact {
@@ -277,17 +375,37 @@ fn server_checks_that_the_confirm_repeats_the_accept() {
     let rows: &[(&str, Change, Reason)] = &[
         ("not a confirm", |m| m.kind = Kind::Accept, Reason::CNFERR),
         ("other version", |m| m.v2 = None, Reason::VERSMISMAT),
-        ("other id", |m| m.v2.as_mut().unwrap().eid = eid("B"), Reason::CNFERR),
+        (
+            "other id",
+            |m| m.v2.as_mut().unwrap().eid = eid("B"),
+            Reason::CNFERR,
+        ),
         ("other release", |m| fce(m).release = 0, Reason::RELEASEERR),
-        ("other connections", |m| fce(m).limits.max_conns = 127, Reason::MAXCONNERR),
-        ("other links", |m| fce(m).limits.max_links = 2, Reason::MAXLINKERR),
+        (
+            "other connections",
+            |m| fce(m).limits.max_conns = 127,
+            Reason::MAXCONNERR,
+        ),
+        (
+            "other links",
+            |m| fce(m).limits.max_links = 2,
+            Reason::MAXLINKERR,
+        ),
         (
             "no extension",
             |m| m.v2.as_mut().unwrap().first_contact = None,
             Reason::SYNCERR,
         ),
-        ("reserved MTU", |m| m.mtu = MtuCode::from_nibble(15), Reason::CNFERR),
-        ("no queue pair", |m| m.qpn = Qpn::new(0).unwrap(), Reason::CNFERR),
+        (
+            "reserved MTU",
+            |m| m.mtu = MtuCode::from_nibble(15),
+            Reason::CNFERR,
+        ),
+        (
+            "no queue pair",
+            |m| m.qpn = Qpn::new(0).unwrap(),
+            Reason::CNFERR,
+        ),
     ];
     for (what, change, want) in rows {
         let mut m = good;

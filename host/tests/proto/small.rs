@@ -76,7 +76,10 @@ fn gids_of_ipv4_are_mapped() {
     assert_eq!(Gid::ZERO.as_v4(), None);
     assert!(Gid::ZERO.is_zero() && !g.is_zero());
     assert!(Mac::ZERO.is_zero() && !Mac([1; 6]).is_zero());
-    assert_eq!(PeerId::new([9, 8], Mac([1, 2, 3, 4, 5, 6])).0, [9, 8, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(
+        PeerId::new([9, 8], Mac([1, 2, 3, 4, 5, 6])).0,
+        [9, 8, 1, 2, 3, 4, 5, 6]
+    );
 }
 
 #[test]
@@ -90,7 +93,15 @@ fn mtu_codes_agree_on_the_smaller_valid_one() {
         }
     }
     let bytes: Vec<_> = (0..=6).map(|v| MtuCode::from_nibble(v).bytes()).collect();
-    let want = [None, Some(256), Some(512), Some(1024), Some(2048), Some(4096), None];
+    let want = [
+        None,
+        Some(256),
+        Some(512),
+        Some(1024),
+        Some(2048),
+        Some(4096),
+        None,
+    ];
     assert_eq!(bytes, want);
 }
 
@@ -119,12 +130,18 @@ fn size_classes_cover_every_request() {
 
 #[test]
 fn socket_buffers_ask_for_half_their_value() {
-    assert_eq!(RmbeSizeCode::for_socket_buffer(131_072), RmbeSizeCode::DEFAULT);
+    assert_eq!(
+        RmbeSizeCode::for_socket_buffer(131_072),
+        RmbeSizeCode::DEFAULT
+    );
     assert_eq!(RmbeSizeCode::for_socket_buffer(131_073).get(), 3);
     assert_eq!(RmbeSizeCode::for_socket_buffer(0), RmbeSizeCode::MIN);
     assert_eq!(RmbeSizeCode::for_socket_buffer(u32::MAX), RmbeSizeCode::MAX);
     let limit = RmbeSizeCode::from_nibble(4);
-    assert_eq!(RmbeSizeCode::for_socket_buffer_within(u32::MAX, limit), limit);
+    assert_eq!(
+        RmbeSizeCode::for_socket_buffer_within(u32::MAX, limit),
+        limit
+    );
     assert_eq!(
         RmbeSizeCode::for_socket_buffer_within(40_000, limit).get(),
         1
