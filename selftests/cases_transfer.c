@@ -397,6 +397,7 @@ static void receive_flags_work(void)
 		CHECK_OK(ioctl(from, SIOCOUTQ, &v));
 		CHECK(v >= 0 && v <= 10);
 		CHECK_ERRNO(send(from, (void *)8, 4, MSG_NOSIGNAL), EFAULT);
+		CHECK_ERRNO(recv(to, buf, 1, MSG_ERRQUEUE), EINVAL);
 	}
 	exchange(&p, 1000, 1000);
 	pair_close(&p);
