@@ -17,6 +17,7 @@ if module_loaded; then
 	rmmod smc_rs || tap_skip_all "the module cannot be unloaded"
 fi
 log_start
+module_needs
 tap_start $(($(cases_count load) + 1))
 cases_run load
 log_check load_no_message_above_notice
