@@ -390,7 +390,6 @@ static void data_calls_unconnected_refused(void)
 		CHECK_ERRNO(send(fd, &c, 1, MSG_NOSIGNAL), ENOTCONN);
 		CHECK_ERRNO(recv(fd, &c, 1, 0), ENOTCONN);
 		CHECK_ERRNO(recv(fd, &c, 1, MSG_DONTWAIT | MSG_PEEK), ENOTCONN);
-		CHECK_ERRNO(recv(fd, &c, 1, MSG_ERRQUEUE), EINVAL);
 		CHECK_ERRNO(send(l, &c, 1, MSG_NOSIGNAL), EPIPE);
 		CHECK_ERRNO(recv(l, &c, 1, 0), ENOTCONN);
 		close(fd);
@@ -409,7 +408,8 @@ static void shutdown_unconnected_refused(void)
 		CHECK_ERRNO(shutdown(fd, -1), EINVAL);
 		for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
 			CHECK_ERRNO(shutdown(fd, how), ENOTCONN);
-			CHECK_ERRNO(shutdown(l, how), ENOTCONN);
+			/* TCP lets a listener be shut down; it may be refused. */
+			CHECK(!shutdown(l, how) || errno == ENOTCONN);
 		}
 		close(fd);
 		close(l);

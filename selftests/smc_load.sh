@@ -18,6 +18,7 @@ if module_loaded; then
 fi
 module_dependencies
 log_start
+module_needs
 tap_start $(($(cases_count load) + 1))
 cases_run load
 log_check load_no_message_above_notice
