@@ -16,7 +16,6 @@ if module_loaded; then
 	[[ $(module_refcount) == 0 ]] || tap_skip_all "the module is in use"
 	rmmod smc_rs || tap_skip_all "the module cannot be unloaded"
 fi
-module_dependencies
 log_start
 module_needs
 tap_start $(($(cases_count load) + 1))
