@@ -8,6 +8,7 @@ mod close;
 mod common;
 mod conn_limits;
 mod cursor;
+mod endpoint;
 mod failover;
 mod group;
 mod llc;
