@@ -24,6 +24,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "the host package proves all of it; the shell uses what it needs"
 )]
 
