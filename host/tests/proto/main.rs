@@ -14,6 +14,7 @@ mod group;
 mod llc;
 mod negotiate;
 mod pair;
+mod pnet;
 mod rfc_flows;
 mod sim;
 mod small;
