@@ -294,7 +294,7 @@ static void report(const struct conn *conns)
 		hash(c->in, c->received, in);
 		printf("conn index=%u mode=%s version=%u.%u lgr=%u role=%s link=%u first=%u dev=%s port=%u sndbuf=%u rmb=%u reason=0x%08x text=\"%s\" sent=%zu sent_sha256=%s received=%zu received_sha256=%s\n",
 		       c->index, mode_name(mode), f->smc_version, f->smc_release, f->lgr_id,
-		       f->lgr_role ? "server" : "client", f->link_id, f->first_contact,
+		       mode != SMC_RS_MODE_SMCR ? "-" : f->lgr_role ? "server" : "client", f->link_id, f->first_contact,
 		       f->ib_name[0] ? f->ib_name : "-", f->ib_port, f->sndbuf, f->rmb,
 		       f->fallback_reason, reason_name(f->fallback_reason), c->sent, out,
 		       c->received, in);
