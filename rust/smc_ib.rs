@@ -5,8 +5,6 @@
 //! A device is known from the moment the RDMA core tells of it until it goes. The link groups that live on it belong to
 //! a room above, which is told of a device's end and of a port's through [`DeviceUser`].
 
-#![deny(unsafe_code)]
-
 mod path;
 
 use kernel::{
