@@ -38,13 +38,13 @@ mod kapi;
 #[deny(unsafe_code)]
 mod net_ctx;
 #[deny(unsafe_code)]
-mod smc_ib;
-#[deny(unsafe_code)]
-mod smc_llc;
-#[deny(unsafe_code)]
 mod smc_cdc;
 #[deny(unsafe_code)]
 mod smc_clc;
+#[deny(unsafe_code)]
+mod smc_ib;
+#[deny(unsafe_code)]
+mod smc_llc;
 
 /// What an application sees: the sockets.
 #[deny(unsafe_code)]

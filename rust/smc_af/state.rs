@@ -154,10 +154,7 @@ impl State {
         matches!(
             (self.mode(), to),
             (_, Mode::Closed)
-                | (
-                    Mode::Init,
-                    Mode::Connecting | Mode::Listening | Mode::Tcp
-                )
+                | (Mode::Init, Mode::Connecting | Mode::Listening | Mode::Tcp)
                 | (Mode::Connecting, Mode::Tcp | Mode::Smc | Mode::Failed)
                 | (Mode::Failed | Mode::Listening, Mode::Init)
         )
