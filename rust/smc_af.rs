@@ -2,28 +2,51 @@
 
 //! SMC-R for Linux: an `AF_SMC` stream socket whose bytes travel by RDMA WRITE, or by TCP where they cannot.
 //!
-//! This file is the crate root: it lists the rooms and registers them in the order in which they must go away.
+//! This file is the crate root: it lists the rooms and registers them in the order in which they must go away. A room
+//! uses only rooms that stand above it here.
+
+#![allow(dead_code)]
+#![deny(
+    missing_docs,
+    unsafe_op_in_unsafe_fn,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_docs_in_private_items,
+    clippy::missing_safety_doc,
+    clippy::panic,
+    clippy::todo,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unimplemented,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use kernel::prelude::*;
 
 use self::kapi::net::option::OptionRegistration;
 
+mod proto;
+
 #[allow(
+    clippy::as_conversions,
     dead_code,
     unreachable_pub,
     unused_imports,
-    reason = "a library of its own: it offers more than one caller uses"
+    reason = "a library of its own: it offers more than one caller uses; C constants change their type"
 )]
 mod kapi;
+
+#[deny(unsafe_code)]
 mod net_ctx;
-#[allow(
-    unused_imports,
-    reason = "a library of its own: it offers more than one caller uses"
-)]
-mod proto;
-#[allow(dead_code, reason = "not there yet")]
+#[deny(unsafe_code)]
 mod smc_cdc;
+#[deny(unsafe_code)]
 mod smc_clc;
+#[deny(unsafe_code)]
+mod smc_ib;
+#[deny(unsafe_code)]
+mod smc_llc;
 
 /// What an application sees: the sockets.
 #[deny(unsafe_code)]
@@ -98,6 +121,12 @@ module! {
 struct SmcModule {
     /// The sockets.
     _af: smc_af::Registration,
+    /// RDMA devices.
+    _ib: smc_ib::Registration,
+    /// Link groups, which end with all their connections.
+    _llc: smc_llc::Registration,
+    /// What connections leave behind for later.
+    _cdc: smc_cdc::Registration,
     /// What is kept for each namespace.
     _nets: net_ctx::Registration,
     /// The TCP option.
@@ -108,8 +137,15 @@ impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let option = OptionRegistration::new(net_ctx::OPTION)?;
         let nets = net_ctx::NetCtx::register()?;
+        let cdc = smc_cdc::Registration::new()?;
+        let llc = smc_llc::Registration::new()?;
+        let ib = smc_ib::Registration::new(llc.device_user())?;
+        let af = smc_af::Registration::new()?;
         Ok(Self {
-            _af: smc_af::Registration::new()?,
+            _af: af,
+            _ib: ib,
+            _llc: llc,
+            _cdc: cdc,
             _nets: nets,
             _option: option,
         })

@@ -89,8 +89,9 @@ pub fn may_log() -> bool {
 unsafe trait Zeroed: Sized {
     /// The value of zero bytes.
     const ZERO: Self = {
-        // SAFETY: By the trait's contract zero bytes are a value.
-        unsafe { core::mem::MaybeUninit::zeroed().assume_init() }
+        let zero = core::mem::MaybeUninit::zeroed();
+        // SAFETY: By the trait's contract.
+        unsafe { zero.assume_init() }
     };
 }
 

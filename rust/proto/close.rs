@@ -289,7 +289,8 @@ impl Machine {
             },
             Event::Established => self.established(),
             Event::HandshakeFailed => match self.state {
-                State::Init => Some(State::Closed),
+                // The peer may have closed before our side of the handshake failed.
+                State::Init | State::AppCloseWait1 | State::ProcessAbort => Some(State::Closed),
                 _ => None,
             },
             Event::FallbackEnded => match self.state {

@@ -65,7 +65,7 @@ pub enum ConnViolation {
 pub struct OutOfRange;
 
 /// What a connection needs to know at its start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Our send ring.
     pub send_ring: RingSize,
@@ -81,8 +81,8 @@ pub struct Params {
     pub max_chain: u32,
 }
 
-/// A connection.
-#[derive(Debug)]
+/// A connection. Two of the same value are in the same state.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conn {
     /// Ring sizes and constants.
     params: Params,

@@ -205,6 +205,9 @@ impl AlertToken {
 pub struct LinkId(u8);
 
 impl LinkId {
+    /// What a server calls the first link of a group.
+    pub const FIRST: Self = Self(1);
+
     /// Takes a non-zero id.
     pub const fn new(v: u8) -> Option<Self> {
         if v == 0 {
@@ -223,6 +226,13 @@ impl LinkId {
 /// An opaque 4-byte id of a link that each side shows in its tools; kept as it stands on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LinkUserId(pub [u8; 4]);
+
+impl LinkUserId {
+    /// An id of our own, by its number.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number.to_be_bytes())
+    }
+}
 
 /// The path MTU code of a queue pair: 1 to 5 for 256 to 4096 bytes (RFC 7609, appendix A.2.3).
 ///

@@ -24,6 +24,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "the host package proves all of it; the shell uses what it needs"
 )]
 
@@ -36,8 +37,10 @@ pub mod error;
 pub mod group;
 pub mod ids;
 pub mod llc;
+pub mod pnet;
 pub mod reason;
 pub mod size;
+pub mod stats;
 pub mod tcpopt;
 pub mod wire;
 

@@ -7,7 +7,12 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-use crate::kapi::net::Open;
+use zerocopy::FromZeros;
+
+use crate::{
+    kapi::net::Open,
+    proto::ids::Role, //
+};
 
 use super::{
     socket::SmcSock,
@@ -28,7 +33,7 @@ const MODE_TCP: u32 = 2;
 const DEVICE_NAME: usize = 64;
 
 /// The answer, in the layout that user space knows.
-#[derive(Clone, Copy, IntoBytes, zerocopy_derive::Immutable)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, zerocopy_derive::Immutable)]
 #[repr(C)]
 pub(super) struct Info {
     /// Version of this layout.
@@ -80,7 +85,7 @@ const _: () = assert!(size_of::<Info>() == 152);
 /// The answer for `sk`.
 pub(super) fn of(sk: Open<'_, SmcSock>) -> Info {
     let mode = sk.mode();
-    Info {
+    let mut info = Info {
         version: VERSION,
         mode: match mode {
             Mode::Smc => MODE_SMC,
@@ -90,21 +95,31 @@ pub(super) fn of(sk: Open<'_, SmcSock>) -> Info {
         state: u32::from(sk.state_number()),
         fallback_reason: sk.reason.load(Relaxed),
         peer_diagnosis: sk.peer_diagnosis.load(Relaxed),
-        smc_version: 2,
-        smc_release: 0,
-        lgr_id: 0,
-        lgr_role: 0,
-        lgr_conns: 0,
-        link_id: 0,
-        first_contact: 0,
-        token: 0,
-        sndbuf: 0,
-        rmb: 0,
-        peer_rmb: 0,
-        tx_bytes: 0,
-        rx_bytes: 0,
-        ib_port: 0,
-        reserved: 0,
-        ib_name: [0; DEVICE_NAME],
-    }
+        ..Info::new_zeroed()
+    };
+    let Ok(conn) = SmcSock::connection(&sk) else {
+        return info;
+    };
+    let conn = conn.info();
+    let group = &conn.group;
+    info.state = u32::from(conn.state.number());
+    info.smc_version = 2;
+    info.smc_release = u32::from(group.release());
+    info.lgr_id = group.id();
+    info.lgr_role = match group.role() {
+        Role::Client => 0,
+        Role::Server => 1,
+    };
+    info.lgr_conns = group.conns();
+    info.link_id = u32::from(group.link_id().get());
+    info.first_contact = u32::from(conn.first_contact);
+    info.token = conn.token;
+    info.sndbuf = conn.send_ring;
+    info.rmb = conn.receive_ring;
+    info.peer_rmb = conn.peer_ring;
+    info.tx_bytes = conn.tx_bytes;
+    info.rx_bytes = conn.rx_bytes;
+    info.ib_port = group.path().port();
+    info.ib_name = group.path().device_name();
+    info
 }

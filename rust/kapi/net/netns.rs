@@ -65,6 +65,14 @@ impl PartialEq for NetNs {
     }
 }
 
+// SAFETY: A borrowed `NetNs` is a valid namespace for as long as the borrow lasts.
+unsafe impl crate::kapi::rdma::AsNet for NetNs {
+    fn as_net(&self) -> ptr::NonNull<bindings::net> {
+        let net: ptr::NonNull<Self> = self.into();
+        net.cast()
+    }
+}
+
 impl NetNs {
     /// Wraps a namespace that the caller knows to be alive.
     ///

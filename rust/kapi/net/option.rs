@@ -186,9 +186,7 @@ impl OptionRegistration {
     pub fn new(codec: Codec) -> Result<Self> {
         CODEC.populate(codec);
         // SAFETY: A plain allocation; null means that it failed.
-        let notes = unsafe {
-            bindings::alloc_percpu_zeroed(size_of::<Note>(), align_of::<Note>())
-        };
+        let notes = unsafe { bindings::alloc_percpu_zeroed(size_of::<Note>(), align_of::<Note>()) };
         if notes.is_null() {
             return Err(ENOMEM);
         }
@@ -231,7 +229,11 @@ impl OutputHooks {
     /// `ENOMEM`.
     pub fn register(net: &NetNs) -> Result<Self> {
         let entry = |family: u32, v6: bool| bindings::nf_hook_ops {
-            hook: Some(if v6 { output_hook::<true> } else { output_hook::<false> }),
+            hook: Some(if v6 {
+                output_hook::<true>
+            } else {
+                output_hook::<false>
+            }),
             // CAST: Small constants.
             pf: family as u8,
             hooknum: bindings::nf_inet_hooks_NF_INET_LOCAL_OUT,
@@ -543,8 +545,7 @@ unsafe extern "C" fn syn_recv_sock<const KIND: usize>(
     // SAFETY: TCP's function has set it.
     let own = unsafe { *own_req };
     // SAFETY: The request is that of the call. One made from a cookie has no listener, and nothing is known of its SYN.
-    let has_listener =
-        unsafe { !(*req).__req_common.__bindgen_anon_5.skc_listener.is_null() };
+    let has_listener = unsafe { !(*req).__req_common.__bindgen_anon_5.skc_listener.is_null() };
     // SAFETY: The request is that of the call.
     let agreed = unsafe { bindings::inet_rsk_smc_ok(req) };
     // SAFETY: The packet is the one that TCP works on. With fast open it is the SYN itself, not answered yet.
@@ -704,7 +705,11 @@ unsafe fn apply<const V6: bool>(skb: *mut bindings::sk_buff, edit: &Edit) -> Res
         (
             bindings::skb_transport_header(skb),
             (*skb).head.add(usize::from(
-                (*skb).__bindgen_anon_4.__bindgen_anon_1.as_ref().network_header,
+                (*skb)
+                    .__bindgen_anon_4
+                    .__bindgen_anon_1
+                    .as_ref()
+                    .network_header,
             )),
         )
     };
@@ -761,7 +766,10 @@ fn update_header(header: &mut [u8], edit: &Edit, partial: bool, added: u16) {
         }
         !sum
     };
-    if let Some(place) = header.get_mut(CHECKSUM..).and_then(<[u8]>::first_chunk_mut::<2>) {
+    if let Some(place) = header
+        .get_mut(CHECKSUM..)
+        .and_then(<[u8]>::first_chunk_mut::<2>)
+    {
         *place = check.to_be_bytes();
     }
 }

@@ -115,8 +115,12 @@ impl Conn {
         fx.arrived = arrived.since(self.arrived);
         self.arrived = arrived;
         self.peer_cons = peer_cons;
-        // After a link change the peer may acknowledge what we rolled back.
-        self.sent = self.sent.max(peer_cons);
+        if self.sent < peer_cons {
+            // After a link change the peer acknowledges what we rolled back. A message makes a
+            // completion that frees those bytes.
+            self.sent = peer_cons;
+            self.cdc_due = true;
+        }
         if arrived.cursor(p.recv_ring) == msg.prod {
             // The peer has repeated everything.
             self.peer_moved = false;
@@ -128,7 +132,9 @@ impl Conn {
         }
         fx.urgent = self.note_urgent(msg.prod_flags, fx.arrived > 0);
         fx.close = self.note_close(msg.conn_flags);
-        if self.update_due() {
+        // Otherwise the next read decides, whose update is worth more.
+        let flags = msg.prod_flags;
+        if (flags.write_blocked || flags.update_requested) && self.update_due() {
             self.cdc_due = true;
         }
         fx.push = self.has_work();

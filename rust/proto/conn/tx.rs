@@ -42,6 +42,16 @@ pub struct TxToken {
     epoch: u16,
 }
 
+impl TxToken {
+    /// The token as one number, for a work request; [`Conn::token_of`] is the way back.
+    pub const fn to_cookie(self) -> u64 {
+        let [_, _, _, _, a, b, c, d] = self.end.get().to_be_bytes();
+        let [e, f] = self.seq.to_be_bytes();
+        let [g, h] = self.epoch.to_be_bytes();
+        u64::from_be_bytes([g, h, e, f, a, b, c, d])
+    }
+}
+
 /// A chain to post as one: the writes in order, then the CDC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the cursors have moved: the chain must be posted under the same lock"]
@@ -279,6 +289,21 @@ impl Conn {
             left = left.saturating_sub(n);
         }
         (writes, count)
+    }
+
+    /// The token of a plan of this connection that [`TxToken::to_cookie`] made a number of.
+    ///
+    /// What a plan covers ends less than 4 GiB behind what has completed, so that the low half of the position is
+    /// enough.
+    pub fn token_of(&self, cookie: u64) -> TxToken {
+        let [g, h, e, f, a, b, c, d] = cookie.to_be_bytes();
+        let [_, _, _, _, p, q, r, s] = self.fin.get().to_be_bytes();
+        let ahead = u32::from_be_bytes([a, b, c, d]).wrapping_sub(u32::from_be_bytes([p, q, r, s]));
+        TxToken {
+            end: self.fin.advance(ahead),
+            seq: u16::from_be_bytes([e, f]),
+            epoch: u16::from_be_bytes([g, h]),
+        }
     }
 
     /// A chain has completed successfully.

@@ -47,7 +47,7 @@ enum State {
 }
 
 /// The incoming urgent byte.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rx {
     /// What is known of it.
     state: State,

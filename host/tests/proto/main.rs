@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the protocol core; one binary, so that it links once.
+
+mod cdc;
+mod clc;
+mod close;
+mod common;
+mod conn_limits;
+mod cursor;
+mod endpoint;
+mod failover;
+mod group;
+mod llc;
+mod negotiate;
+mod pair;
+mod pnet;
+mod rfc_flows;
+mod sim;
+mod small;
+mod tcpopt;
+mod urgent;

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Suite "goaway": what happens to sockets when the module, the device or the
+ * namespace under them is taken away, and what they keep from going.
+ *
+ * The cases depend on each other's order only in that each leaves the module
+ * loaded and both devices present.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "cases.h"
+
+static const struct flavour v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
+static const struct flavour to_tcp = { "SMC to TCP", SMC4, TCP4, SERVER_V4, SERVER_V4 };
+
+static bool prepare(void)
+{
+	if (!have_namespaces()) {
+		suite_skip_reason("needs two network namespaces");
+		return false;
+	}
+	if (module_refcount() < 0) {
+		suite_skip_reason("the module is not loaded, or cannot be unloaded");
+		return false;
+	}
+	return true;
+}
+
+static bool unreferenced(void *arg)
+{
+	(void)arg;
+	return module_refcount() == 0;
+}
+
+static void expect_unreferenced(void)
+{
+	if (!busywait(10000, unreferenced, NULL))
+		FAIL("the module still has %lld references after 10 s", module_refcount());
+}
+
+static bool is_smcr(int fd)
+{
+	struct smc_rs_info info;
+
+	return !smc_info(fd, &info) && info.mode == SMC_RS_MODE_SMCR;
+}
+
+static void need_smcr(void)
+{
+	const char *optional = getenv("SMC_RDMA_OPTIONAL");
+	struct pair p;
+
+	if (!have_rdma_devices())
+		SKIP("no RDMA devices with byte counters");
+	p = pair_make(&v4);
+
+	bool good = is_smcr(p.c) && is_smcr(p.s);
+
+	pair_close(&p);
+	if (good)
+		return;
+	if (optional && optional[0] == '1')
+		SKIP("no SMC-R between the namespaces");
+	FAIL("no SMC-R between the namespaces");
+}
+
+static void refused(const char *with)
+{
+	row("with %s", with);
+	CHECK_EQ(module_unload(), -1);
+	CHECK(errno == EBUSY || errno == EAGAIN);
+	CHECK(module_refcount() > 0);
+}
+
+static void unload_with_sockets_is_refused_and_harmless(void)
+{
+	struct sockaddr_storage ss;
+	struct pair p, q;
+	int fd, l;
+
+	expect_unreferenced();
+	fd = sock_at(CLIENT, SMC4, 0);
+	refused("a fresh socket");
+	close(fd);
+	fd = sock_at(CLIENT, INETSMC4, 0);
+	refused("a fresh IPPROTO_SMC socket");
+	close(fd);
+	l = listen_at(&v4, 0, &ss);
+	refused("a listener");
+	close(l);
+	p = pair_make(&v4);
+	q = pair_make(&to_tcp);
+	close(p.l);
+	close(q.l);
+	p.l = q.l = -1;
+	refused("connections");
+	exchange(&p, 200000, 200000);
+	exchange(&q, 200000, 200000);
+	close(p.c);
+	p.c = -1;
+	refused("one end of a connection");
+	pair_close(&p);
+	refused("a fallback connection");
+	exchange(&q, 1000, 1000);
+	pair_close(&q);
+	row("%s", "");
+	expect_unreferenced();
+}
+
+static void unload_after_close_works_at_once(void)
+{
+	need_module_file();
+	for (int i = 0; i < 3; i++) {
+		struct pair p = pair_make(&v4), q = pair_make(&to_tcp);
+
+		exchange(&p, 100000, 100000);
+		exchange(&q, 100000, 100000);
+		pair_close(&p);
+		pair_close(&q);
+		/* A link group without connections does not keep the module. */
+		expect_unreferenced();
+
+		uint64_t start = now_us();
+
+		CHECK_OK(module_unload());
+		CHECK(now_us() - start < 10000000);
+		CHECK_ERRNO(socket(AF_SMC, SOCK_STREAM, 0), EAFNOSUPPORT);
+		module_load();
+	}
+	counters_read(&(struct counters){ 0 });
+}
+
+static void unload_during_traffic_of_others_waits_for_them(void)
+{
+	struct pair p = pair_make(&v4);
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct flow f[2] = {
+			{ .fd = p.c, .to_send = 3000000 }, { .fd = p.s, .to_recv = 3000000 },
+		};
+
+		pump(f, 2, 15000);
+		_exit(0);
+	}
+	pair_close(&p);
+	for (int i = 0; i < 20; i++) {
+		int status;
+
+		if (waitpid(pid, &status, WNOHANG) == pid) {
+			CHECK_EQ(status, 0);
+			expect_unreferenced();
+			return;
+		}
+		CHECK_EQ(module_unload(), -1);
+		usleep(20000);
+	}
+
+	int status;
+
+	waitpid(pid, &status, 0);
+	CHECK_EQ(status, 0);
+	expect_unreferenced();
+}
+
+static void rdma_link(const char *what, enum side side)
+{
+	const char *ns = getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
+	const char *dev = getenv(side == CLIENT ? "SMC_DEV_CLIENT" : "SMC_DEV_SERVER");
+	int rc;
+
+	if (!strcmp(what, "delete")) {
+		uint64_t start = now_us();
+
+		rc = sh("timeout 20 rdma link delete %s", dev);
+
+		uint64_t took = now_us() - start;
+
+		CHECK_EQ(rc, 0);
+		if (took >= 2000000)
+			FAIL("rdma link delete took %llu ms", (unsigned long long)took / 1000);
+	} else {
+		CHECK_EQ(sh("ip netns exec %s rdma link add %s type rxe netdev veth0", ns, dev), 0);
+	}
+}
+
+struct aborted {
+	int fd;
+	uint64_t end;
+};
+
+static bool has_hup(void *arg)
+{
+	struct aborted *a = arg;
+
+	return poll_one(a->fd, POLLIN, 0) & (POLLHUP | POLLERR);
+}
+
+/* The connection ends with ECONNABORTED, and the descriptor goes on to exist. */
+static void expect_aborted(int fd, bool local)
+{
+	struct aborted a = { .fd = fd };
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	char buf[2000];
+	ssize_t n;
+
+	if (!busywait(5000, has_hup, &a))
+		FAIL("no POLLHUP or POLLERR after 5 s, poll says 0x%x",
+		     poll_one(fd, POLLIN | POLLOUT, 0));
+	errno = 0;
+	do {
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	} while (n > 0);
+	CHECK_EQ(n, -1);
+	if (errno != ECONNABORTED && (local || errno != ECONNRESET))
+		FAIL("recv says %s, expected ECONNABORTED", strerrorname_np(errno));
+	CHECK_EQ(send(fd, "x", 1, MSG_NOSIGNAL), -1);
+	CHECK(errno == EPIPE || errno == ECONNABORTED || errno == ECONNRESET);
+	CHECK_OK(getsockname(fd, (struct sockaddr *)&ss, &len));
+	CHECK(recv(fd, buf, sizeof(buf), MSG_DONTWAIT) <= 0);
+}
+
+static void device_delete(enum side side)
+{
+	struct pair p[4], q;
+
+	need_smcr();
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++)
+		p[i] = pair_make(&v4);
+	q = pair_make(&to_tcp);
+	exchange(&p[0], 100000, 100000);
+	send_all(p[1].c, "unread", 6);
+	CHECK_OK(shutdown(p[2].c, SHUT_WR));
+	rdma_link("delete", side);
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++) {
+		row("connection %zu, the deleted device's end", i);
+		expect_aborted(side == CLIENT ? p[i].c : p[i].s, true);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++) {
+		row("connection %zu, the other end", i);
+		expect_aborted(side == CLIENT ? p[i].s : p[i].c, false);
+	}
+	row("afterwards");
+	/* TCP is not concerned, and new connections are TCP. */
+	exchange(&q, 50000, 50000);
+	pair_close(&q);
+	q = pair_make(&v4);
+	check_mode(q.c, SMC_RS_MODE_TCP);
+	exchange(&q, 50000, 50000);
+	pair_close(&q);
+	rdma_link("add", side);
+	need_smcr();
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++)
+		pair_close(&p[i]);
+	row("at the end");
+	expect_unreferenced();
+}
+
+static void device_of_client_deleted_aborts(void)
+{
+	device_delete(CLIENT);
+}
+
+static void device_of_server_deleted_aborts(void)
+{
+	device_delete(SERVER);
+}
+
+static void *send_until_error(void *arg)
+{
+	static __thread char buf[30000];
+	int fd = *(int *)arg;
+
+	while (send(fd, buf, sizeof(buf), MSG_NOSIGNAL) > 0)
+		;
+	return (void *)(long)errno;
+}
+
+static void *recv_until_error(void *arg)
+{
+	static __thread char buf[30000];
+	int fd = *(int *)arg;
+
+	while (recv(fd, buf, sizeof(buf), 0) > 0)
+		;
+	return (void *)(long)errno;
+}
+
+static void device_deleted_under_traffic_wakes_everybody(void)
+{
+	enum { N = 4 };
+
+	struct pair p[N];
+	pthread_t t[2 * N];
+
+	need_smcr();
+	for (int i = 0; i < N; i++) {
+		p[i] = pair_make(&v4);
+		CHECK(!pthread_create(&t[2 * i], NULL, send_until_error, &p[i].c));
+		CHECK(!pthread_create(&t[2 * i + 1], NULL, recv_until_error, &p[i].s));
+	}
+	usleep(200000);
+	rdma_link("delete", CLIENT);
+	for (int i = 0; i < 2 * N; i++) {
+		void *err;
+		struct timespec ts;
+
+		clock_gettime(CLOCK_REALTIME, &ts);
+		ts.tv_sec += 6;
+		row("thread %d", i);
+		CHECK_EQ(pthread_timedjoin_np(t[i], &err, &ts), 0);
+		CHECK((long)err == ECONNABORTED || (long)err == EPIPE ||
+		      (long)err == ECONNRESET);
+	}
+	for (int i = 0; i < N; i++)
+		pair_close(&p[i]);
+	row("at the end");
+	rdma_link("add", CLIENT);
+	need_smcr();
+	expect_unreferenced();
+}
+
+static bool device_gone(void *name)
+{
+	char path[200];
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", (char *)name);
+	return access(path, F_OK) != 0;
+}
+
+static void namespace_deleted_connection_goes_on(void)
+{
+	static const struct flavour other = { "own namespaces", SMC4, SMC4, "10.78.0.2",
+					      "10.78.0.2" };
+	char a[32], b[32], cmd[600];
+	struct sockaddr_storage ss;
+	bool rdma = have_rdma_devices();
+	struct pair p;
+	socklen_t len;
+
+	expect_unreferenced();
+	snprintf(a, sizeof(a), "smct%da", getpid());
+	snprintf(b, sizeof(b), "smct%db", getpid());
+	snprintf(cmd, sizeof(cmd),
+		 "set -e; ip netns add %s; ip netns add %s; "
+		 "ip link add veth0 netns %s type veth peer name veth0 netns %s; "
+		 "ip -n %s addr add 10.78.0.1/24 dev veth0; ip -n %s link set veth0 up; "
+		 "ip -n %s addr add 10.78.0.2/24 dev veth0; ip -n %s link set veth0 up",
+		 a, b, a, b, a, a, b, b);
+	CHECK_EQ(sh("%s", cmd), 0);
+	if (rdma)
+		CHECK_EQ(sh("ip netns exec %s rdma link add %s type rxe netdev veth0 && "
+			    "ip netns exec %s rdma link add %s type rxe netdev veth0",
+			    a, a, b, b), 0);
+
+	/* As pair_make(), but in these namespaces. */
+	for (int side = 0; side < 2; side++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/run/netns/%s", side ? a : b);
+
+		int ns = open(path, O_RDONLY | O_CLOEXEC);
+
+		CHECK(ns >= 0);
+		CHECK_OK(setns(ns, 0));
+		close(ns);
+		if (!side) {
+			p.l = CHECK_OK(kind_socket(SMC4, 0));
+			len = addr_make(&ss, AF_INET, other.bind, 0);
+			CHECK_OK(bind(p.l, (struct sockaddr *)&ss, len));
+			CHECK_OK(listen(p.l, 5));
+			len = sizeof(ss);
+			CHECK_OK(getsockname(p.l, (struct sockaddr *)&ss, &len));
+			p.port = addr_port(&ss);
+		} else {
+			p.c = CHECK_OK(kind_socket(SMC4, 0));
+			len = target(&other, p.port, &ss);
+			CHECK_OK(connect(p.c, (struct sockaddr *)&ss, len));
+			p.s = CHECK_OK(accept(p.l, NULL, NULL));
+		}
+	}
+	enter(CLIENT);
+
+	bool smcr = is_smcr(p.c);
+
+	exchange(&p, 50000, 50000);
+	CHECK_EQ(sh("ip netns del %s && ip netns del %s", a, b), 0);
+	note("the connection is %s", smcr ? "SMC-R" : "TCP");
+	exchange(&p, 300000, 300000);
+	pair_close(&p);
+	expect_unreferenced();
+	if (rdma) {
+		CHECK(busywait(10000, device_gone, a));
+		CHECK(busywait(10000, device_gone, b));
+	}
+	CHECK(module_loaded());
+}
+
+static void unload_script_drains_and_unloads(void)
+{
+	const char *script = getenv("SMC_UNLOAD");
+	int to_child[2], out[2], status;
+	char text[4000] = "", name[64], x;
+	size_t have = 0;
+	pid_t holder, unloader;
+
+	need_module_file();
+	if (!script || access(script, X_OK))
+		SKIP("no script smc-unload");
+	expect_unreferenced();
+	CHECK_OK(pipe2(to_child, O_CLOEXEC));
+	CHECK_OK(pipe2(out, O_CLOEXEC));
+
+	/* Holds all sorts of sockets and reports what becomes of them. */
+	holder = fork();
+	if (!holder) {
+		struct sockaddr_storage ss;
+		struct pair p = pair_make(&v4), q = pair_make(&to_tcp);
+		int l = listen_at(&v4, 0, &ss);
+		bool smcr = is_smcr(p.c) && is_smcr(p.s);
+
+		if (write(out[1], "r", 1) != 1)
+			_exit(1);
+		row("in the holder");
+		if (smcr) {
+			expect_aborted(p.c, true);
+			expect_aborted(p.s, true);
+		}
+		/* TCP connections are the application's to end. */
+		exchange(&q, 1000, 1000);
+
+		bool closed = false;
+
+		for (int i = 0; i < 250 && !closed; i++) {
+			int fd = socket(AF_SMC, SOCK_STREAM, 0);
+
+			closed = fd < 0;
+			if (fd >= 0)
+				close(fd);
+			usleep(20000);
+		}
+		if (!closed)
+			FAIL("new SMC sockets are still allowed");
+		if (write(out[1], "a", 1) != 1)
+			_exit(1);
+		CHECK_EQ(read(to_child[0], &x, 1), 1);
+		pair_close(&p);
+		pair_close(&q);
+		close(l);
+		_exit(0);
+	}
+	CHECK_EQ(read(out[0], &x, 1), 1);
+	CHECK_EQ(x, 'r');
+
+	int log[2];
+
+	CHECK_OK(pipe(log));
+	unloader = fork();
+	if (!unloader) {
+		dup2(log[1], 1);
+		dup2(log[1], 2);
+		close(log[0]);
+		close(log[1]);
+		execl(script, script, NULL);
+		_exit(127);
+	}
+	close(log[1]);
+	wait_events(out[0], POLLIN, 12000);
+	CHECK_EQ(read(out[0], &x, 1), 1);
+	CHECK_EQ(x, 'a');
+	/* It waits, and has named the holder. */
+	snprintf(name, sizeof(name), "%d", holder);
+
+	uint64_t end = now_us() + 8000000;
+
+	while (!strstr(text, name) && now_us() < end) {
+		if (poll_one(log[0], POLLIN, 200) & POLLIN) {
+			ssize_t n = read(log[0], text + have, sizeof(text) - 1 - have);
+
+			if (n <= 0)
+				break;
+			have += n;
+		}
+	}
+	if (!strstr(text, name))
+		FAIL("it does not name process %s: %s", name, text);
+	CHECK_EQ(waitpid(unloader, &status, WNOHANG), 0);
+	CHECK_EQ(write(to_child[1], "c", 1), 1);
+	waitpid(holder, &status, 0);
+	CHECK_EQ(status, 0);
+	for (;;) {
+		ssize_t n = read(log[0], text, sizeof(text));
+
+		if (n <= 0)
+			break;
+	}
+	waitpid(unloader, &status, 0);
+	CHECK_EQ(WEXITSTATUS(status), 0);
+	CHECK(!module_loaded());
+	module_load();
+
+	struct pair p = pair_make(&v4);
+
+	exchange(&p, 1000, 1000);
+	pair_close(&p);
+}
+
+static const struct test_case cases[] = {
+	CASE_LIMIT(unload_with_sockets_is_refused_and_harmless, 40),
+	CASE_LIMIT(unload_after_close_works_at_once, 60),
+	CASE_LIMIT(unload_during_traffic_of_others_waits_for_them, 40),
+	CASE_LIMIT(device_of_client_deleted_aborts, 40),
+	CASE_LIMIT(device_of_server_deleted_aborts, 40),
+	CASE_LIMIT(device_deleted_under_traffic_wakes_everybody, 40),
+	CASE_LIMIT(namespace_deleted_connection_goes_on, 50),
+	CASE_LIMIT(unload_script_drains_and_unloads, 60),
+};
+
+const struct suite suite_goaway = {
+	.name = "goaway", .cases = cases, .count = ARRAY_SIZE(cases), .prepare = prepare,
+};

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Shared by the smc_*.sh scripts: results as TAP, two network namespaces joined
+# by a pair of veth devices, RDMA devices on them, and what the kernel said.
+#
+# Environment:
+#   SMC_KO            module file to load (default: smc_rs.ko beside selftests/,
+#                     else modprobe finds it)
+#   SMC_UNLOAD        the script smc-unload (default: the one in scripts/)
+#   SMC_CASES         run only these cases of a program (names, blanks between)
+#   SMC_TIMES         print how long each case took
+#   SMC_RDMA_OPTIONAL 1: that the first connection falls back is no failure
+#                     (cases that need SMC-R are skipped then in any case)
+#   SMC_AS_TCP        use TCP sockets in place of SMC sockets, to test the tests
+
+ksft_pass=0
+ksft_fail=1
+ksft_skip=4
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SMC_KO=${SMC_KO:-$here/../smc_rs.ko}
+SMC_UNLOAD=${SMC_UNLOAD:-$here/../scripts/smc-unload}
+export SMC_KO SMC_UNLOAD
+
+tap_number=0
+tap_failed=0
+tap_passed=0
+
+# Namespaces and devices of this script alone.
+ns_client=smct$$c
+ns_server=smct$$s
+dev_client=$ns_client
+dev_server=$ns_server
+have_net=
+loaded_here=
+log_mark=
+
+tap_start() { # number of cases
+	printf 'TAP version 13\n1..%d\n' "$1"
+}
+
+tap_result() { # ok|"not ok"|skip, name [reason]
+	tap_number=$((tap_number + 1))
+	case $1 in
+	skip) printf 'ok %d %s # SKIP %s\n' "$tap_number" "$2" "${3-}" ;;
+	ok)
+		printf 'ok %d %s\n' "$tap_number" "$2"
+		tap_passed=$((tap_passed + 1))
+		;;
+	*)
+		printf 'not ok %d %s\n' "$tap_number" "$2"
+		tap_failed=$((tap_failed + 1))
+		;;
+	esac
+}
+
+# The whole script cannot run.
+tap_skip_all() { # reason
+	printf 'TAP version 13\n1..0 # SKIP %s\n' "$1"
+	exit "$ksft_skip"
+}
+
+tap_end() {
+	if ((tap_failed)); then
+		exit "$ksft_fail"
+	elif ((tap_passed == 0)); then
+		exit "$ksft_skip"
+	fi
+	exit "$ksft_pass"
+}
+
+note() {
+	printf '# %s\n' "$*"
+}
+
+# Polls until a command succeeds.
+busywait() { # milliseconds command...
+	local end=$((${EPOCHREALTIME/./} + $1 * 1000))
+	shift
+	until "$@"; do
+		((${EPOCHREALTIME/./} < end)) || return 1
+		pause
+	done
+}
+
+# A tenth of a second without starting a program.
+pause_fd=
+pause() {
+	[[ -n $pause_fd ]] || exec {pause_fd}<> <(:)
+	read -rt 0.1 -u "$pause_fd" || :
+}
+
+need_root() {
+	((EUID == 0)) || tap_skip_all "needs root"
+}
+
+need_command() {
+	local c
+	for c; do
+		command -v "$c" >/dev/null || tap_skip_all "needs $c"
+	done
+}
+
+need_cases_program() {
+	[[ -x $here/smc_cases ]] || tap_skip_all "smc_cases is not built, run make -C selftests"
+}
+
+module_loaded() {
+	[[ -d /sys/module/smc_rs ]]
+}
+
+# The modules that ours needs; insmod does not load them.
+module_needs() {
+	local needs
+	[[ -r $SMC_KO ]] || return 0
+	needs=$(modinfo -F depends "$SMC_KO")
+	# shellcheck disable=SC2086 # several words
+	[[ -z $needs ]] || modprobe -a ${needs//,/ }
+}
+
+module_load() {
+	if [[ -r $SMC_KO ]]; then
+		module_needs && insmod "$SMC_KO"
+	else
+		modprobe smc_rs
+	fi
+}
+
+module_refcount() {
+	local n=-1
+	[[ ! -r /sys/module/smc_rs/refcnt ]] || read -r n </sys/module/smc_rs/refcnt
+	printf '%s' "$n"
+}
+
+need_module() {
+	[[ -z ${SMC_AS_TCP-} ]] || return 0
+	if ! module_loaded; then
+		if ! module_load; then
+			[[ -r $SMC_KO ]] || tap_skip_all "there is no module smc_rs"
+			tap_start 1
+			tap_result "not ok" module_loads
+			tap_end
+		fi
+		loaded_here=1
+	fi
+	grep -q '^SMC ' /proc/net/protocols || tap_skip_all "the module has no sockets"
+}
+
+# Two namespaces. With "rdma", an rxe device in each, where there is rxe.
+net_up() { # tcp|rdma
+	have_net=1
+	ip -batch - <<-BATCH || return
+		netns add $ns_client
+		netns add $ns_server
+	BATCH
+	ip -batch - <<-BATCH || return
+		link add veth0 netns $ns_client type veth peer name veth0 netns $ns_server
+	BATCH
+	ip -n "$ns_client" -batch - <<-BATCH || return
+		addr add 10.77.0.1/24 dev veth0
+		addr add fd77::1/64 dev veth0 nodad
+		link set lo up
+		link set veth0 up
+	BATCH
+	ip -n "$ns_server" -batch - <<-BATCH || return
+		addr add 10.77.0.2/24 dev veth0
+		addr add fd77::2/64 dev veth0 nodad
+		link set lo up
+		link set veth0 up
+	BATCH
+	export SMC_NS_CLIENT=$ns_client SMC_NS_SERVER=$ns_server
+	if [[ $1 == rdma ]]; then
+		modprobe -q rdma_rxe || :
+		if command -v rdma >/dev/null &&
+			ip netns exec "$ns_client" rdma link add "$dev_client" type rxe netdev veth0 &&
+			ip netns exec "$ns_server" rdma link add "$dev_server" type rxe netdev veth0; then
+			export SMC_DEV_CLIENT=$dev_client SMC_DEV_SERVER=$dev_server
+		else
+			note "no rxe devices here"
+		fi
+	fi
+	# All TCP is counted, and the segments with option 254: the SMC option is
+	# the only user of that experimental kind here.
+	if command -v nft >/dev/null; then
+		ip netns exec "$ns_server" nft -f - <<-'RULES' || note "no nftables counters here"
+			table inet smct {
+				counter tcp_bytes { }
+				counter smc_syn { }
+				chain in {
+					type filter hook input priority 0;
+					meta l4proto tcp counter name tcp_bytes
+					tcp flags & syn == syn tcp option 254 exists counter name smc_syn
+				}
+				chain out {
+					type filter hook output priority 0;
+					meta l4proto tcp counter name tcp_bytes
+					tcp flags & syn == syn tcp option 254 exists counter name smc_syn
+				}
+			}
+		RULES
+	fi
+}
+
+net_down() {
+	[[ -n $have_net ]] || return 0
+	have_net=
+	[[ -z ${SMC_DEV_CLIENT-} ]] || rdma link delete "$dev_client" 2>/dev/null || :
+	[[ -z ${SMC_DEV_SERVER-} ]] || rdma link delete "$dev_server" 2>/dev/null || :
+	ip netns del "$ns_client" 2>/dev/null || :
+	ip netns del "$ns_server" 2>/dev/null || :
+}
+
+cleanup() {
+	local status=$?
+	trap - EXIT
+	net_down
+	if [[ -n $loaded_here ]] && module_loaded; then
+		busywait 10000 rmmod smc_rs 2>/dev/null || note "the module cannot be unloaded"
+	fi
+	exit "$status"
+}
+
+script_start() {
+	set -uo pipefail
+	need_root
+	trap cleanup EXIT
+	trap 'exit 1' INT TERM
+}
+
+# From here on the kernel's complaints are ours.
+log_start() {
+	log_mark="smc selftest $$ ${EPOCHREALTIME/./}"
+	printf '<6>%s\n' "$log_mark" >/dev/kmsg 2>/dev/null || log_mark=
+}
+
+# Lines above notice level since log_start, without those that every module
+# from outside the kernel tree causes, and what the RDMA core says about an rxe
+# device whose network device has gone.
+log_lines() {
+	dmesg --level=emerg,alert,crit,err,warn,info --decode --nopager 2>/dev/null |
+		sed "1,/$log_mark/d" |
+		grep -E '^[a-z]+ *:(emerg|alert|crit|err|warn) *:' |
+		grep -vE 'loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)'
+}
+
+log_check() { # name of the case
+	local lines
+	if [[ -z $log_mark ]] || ! command -v dmesg >/dev/null; then
+		tap_result skip "$1" "the kernel's log cannot be read"
+		return
+	fi
+	lines=$(log_lines)
+	if [[ -z $lines ]]; then
+		tap_result ok "$1"
+	else
+		printf '%s\n' "$lines" | head -40 | sed 's/^/# /'
+		tap_result "not ok" "$1"
+	fi
+}
+
+# Number of cases that a suite will report.
+cases_count() { # suite
+	if [[ -n ${SMC_CASES-} ]]; then
+		local name wanted n=0
+		while read -r name; do
+			for wanted in $SMC_CASES; do
+				[[ $name != "$wanted" ]] || n=$((n + 1))
+			done
+		done < <("$here/smc_cases" --list "$1")
+		echo "$n"
+	else
+		"$here/smc_cases" --count "$1"
+	fi
+}
+
+# Runs a suite of smc_cases and turns its lines into results.
+cases_run() { # suite
+	local line rest
+	local -a only
+	read -ra only <<<"${SMC_CASES-}"
+	while IFS= read -r line; do
+		case $line in
+		'ok '*) tap_result ok "${line#ok }" ;;
+		'not ok '*) tap_result "not ok" "${line#not ok }" ;;
+		'skip '*)
+			rest=${line#skip }
+			tap_result skip "${rest%% - *}" "${rest#* - }"
+			;;
+		*) printf '%s\n' "$line" ;;
+		esac
+	done < <("$here/smc_cases" "$1" "${only[@]}" 2>&1)
+}
