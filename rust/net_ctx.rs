@@ -16,7 +16,10 @@ use kernel::{
 };
 
 pub(crate) use self::{
-    fallback::Role,
+    fallback::{
+        Role,
+        Shown, //
+    },
     option::OPTION,
     settings::Settings, //
 };

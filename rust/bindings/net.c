@@ -298,3 +298,8 @@ u8 smc_helper_skb_ip_summed(const struct sk_buff *skb)
 {
 	return skb->ip_summed;
 }
+
+void smc_helper_sk_copy_reuseport(struct sock *to, const struct sock *from)
+{
+	to->sk_reuseport = from->sk_reuseport;
+}

@@ -75,12 +75,6 @@ pub mod events {
     pub const RDHUP: u32 = bindings::EPOLLRDHUP;
 }
 
-/// Whether another line may be written to the log now, for lines that a remote machine can cause.
-pub fn may_log() -> bool {
-    // SAFETY: A plain call.
-    unsafe { smc_bindings::net_ratelimit() != 0 }
-}
-
 /// A C struct of which all zero bytes are a value: its fields are numbers, and pointers that may be null.
 ///
 /// # Safety

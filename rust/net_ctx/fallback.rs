@@ -10,12 +10,13 @@ use kernel::{
         new_mutex,
         Mutex, //
     },
+    time::{
+        Instant,
+        Monotonic, //
+    },
 };
 
-use crate::{
-    kapi::net::may_log,
-    proto::reason::DeclineReason, //
-};
+use crate::proto::reason::DeclineReason;
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,12 @@ pub(crate) enum Role {
 
 /// How many different reasons are told apart; there are fewer than that, also with those of other implementations.
 const REASONS: usize = 64;
+
+/// How many lines a namespace may write to the log in [`LOG_PERIOD_MS`].
+const LOG_LINES: u32 = 10;
+
+/// See [`LOG_LINES`].
+const LOG_PERIOD_MS: i64 = 5_000;
 
 /// The counters of one reason.
 #[derive(Clone, Copy, Default)]
@@ -43,16 +50,44 @@ struct Row {
 /// The counters of a namespace.
 #[pin_data]
 pub(crate) struct Fallbacks {
-    /// A row for each reason that has occurred.
+    /// What is counted.
     #[pin]
-    rows: Mutex<[Row; REASONS]>,
+    table: Mutex<Table>,
+}
+
+/// What is counted of a namespace.
+struct Table {
+    /// A row for each reason that has occurred.
+    rows: [Row; REASONS],
+    /// When the first of the latest lines was written.
+    since: Instant<Monotonic>,
+    /// How many lines have been written since then.
+    lines: u32,
+}
+
+impl Table {
+    /// Whether another line may be written to the log: a remote machine can cause them.
+    ///
+    /// Lines that may not are dropped without a word.
+    fn may_log(&mut self) -> bool {
+        if self.since.elapsed().as_millis() >= LOG_PERIOD_MS {
+            self.since = Instant::now();
+            self.lines = 0;
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= LOG_LINES
+    }
 }
 
 impl Fallbacks {
     /// Nothing counted yet.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            rows <- new_mutex!([Row::default(); REASONS], "Fallbacks::rows"),
+            table <- new_mutex!(Table {
+                rows: [Row::default(); REASONS],
+                since: Instant::now(),
+                lines: 0,
+            }, "Fallbacks::table"),
         })
     }
 
@@ -61,8 +96,9 @@ impl Fallbacks {
     /// A reason that finds the table full is logged but not counted.
     pub(crate) fn record(&self, role: Role, reason: DeclineReason, peer: Option<SocketAddr>) {
         {
-            let mut rows = self.rows.lock();
-            let row = rows
+            let mut table = self.table.lock();
+            let row = table
+                .rows
                 .iter_mut()
                 .find(|row| row.code == reason.code() || row.code == 0);
             if let Some(row) = row {
@@ -72,9 +108,9 @@ impl Fallbacks {
                     Role::Server => row.server = row.server.saturating_add(1),
                 }
             }
-        }
-        if !may_log() {
-            return;
+            if !table.may_log() {
+                return;
+            }
         }
         let from = match role {
             Role::Client => "to",
@@ -97,8 +133,8 @@ impl Fallbacks {
     }
 }
 
-/// An address for a log line.
-struct Shown(SocketAddr);
+/// An address as a person reads it.
+pub(crate) struct Shown(pub(crate) SocketAddr);
 
 impl kernel::fmt::Display for Shown {
     fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {

@@ -176,7 +176,7 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
     match task {
         Task::Connect(tcp, waker) => drive(sk, &tcp, waker),
         Task::Fill(tcp, queue) => {
-            let (sndbuf, rcvbuf) = SmcSock::ring_sizes(sk);
+            let (sndbuf, rcvbuf) = sk.buffers();
             queue.fill(&tcp, sndbuf, rcvbuf);
         }
     }
@@ -207,7 +207,7 @@ fn handshake(
             peer_diagnosis: 0,
         });
     }
-    let (sndbuf, rcvbuf) = SmcSock::ring_sizes(sk);
+    let (sndbuf, rcvbuf) = sk.buffers();
     let wake: Arc<dyn Wake> = waker.clone();
     let setup = Setup {
         net: tcp.net(),
@@ -239,6 +239,7 @@ fn finish(
                 end_tcp(tcp, conn.close());
                 return;
             }
+            SmcSock::show_rings(sk, &conn);
             waker.set(sk.clone());
             None
         }

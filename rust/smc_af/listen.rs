@@ -8,7 +8,10 @@ use kernel::{
     sync::Arc, //
 };
 
-use crate::kapi::net::Open;
+use crate::kapi::net::{
+    Open,
+    SocketOps, //
+};
 
 use super::{
     accept_queue::{
@@ -67,6 +70,8 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
 /// `accept(2)`: waits for a connection.
 pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> {
     let mut patience = sk.read_patience(nonblocking);
+    // An accepted connection is a new socket.
+    SmcSock::may_create(sk.net())?;
     let queue = match &*sk.state.lock() {
         State::Listening { queue, .. } => queue.clone(),
         State::Tcp { .. } => {
@@ -81,6 +86,9 @@ pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> 
         _ => return Err(EINVAL),
     };
     sk.wait(&mut patience, true, || {
+        if let Err(err) = SmcSock::may_create(sk.net()) {
+            return Some(Err(err));
+        }
         if let Some(child) = queue.pop().transpose() {
             return Some(child);
         }

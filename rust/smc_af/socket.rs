@@ -5,6 +5,8 @@
 use kernel::{
     ffi::c_int,
     prelude::*,
+    seq_file::SeqFile,
+    seq_print,
     sync::{
         atomic::{
             Acquire,
@@ -43,7 +45,8 @@ use crate::{
     },
     net_ctx::{
         NetCtx,
-        Role, //
+        Role,
+        Shown, //
     },
     proto::reason::DeclineReason,
     smc_cdc::Connection,
@@ -127,14 +130,6 @@ impl SmcSock {
         self.mode.store(mode.number(), Release);
     }
 
-    /// The sizes that the application wants for the rings: for sending and for receiving.
-    ///
-    /// A socket reports twice of what was asked for.
-    pub(super) fn ring_sizes(sk: &Sock<Self>) -> (u32, u32) {
-        let (snd, rcv) = sk.buffers();
-        (snd / 2, rcv / 2)
-    }
-
     /// The connection goes on by TCP.
     ///
     /// # Errors
@@ -156,6 +151,12 @@ impl SmcSock {
             .fallbacks()
             .record(Role::Client, reason, tcp.peer_addr().ok());
         Ok(())
+    }
+
+    /// The socket reports the sizes of the rings that it got.
+    pub(super) fn show_rings(sk: &Sock<Self>, conn: &Connection) {
+        let info = conn.info();
+        sk.set_buffers(info.send_ring, info.receive_ring);
     }
 
     /// The outer socket shows the error that waits on the TCP socket, for `SO_ERROR`. Any context.
@@ -267,7 +268,8 @@ impl SocketOps for SmcSock {
         sk.set_state_number(1);
         sk.mirror(&tcp);
         Self::show_err(sk, &tcp);
-        if let Way::Smc { waker, .. } = pending.way() {
+        if let Way::Smc { conn, waker } = pending.way() {
+            Self::show_rings(sk, conn);
             waker.set(sk.hold());
         }
         // From here on the connection is not reset with `pending`.
@@ -345,6 +347,26 @@ impl SocketOps for SmcSock {
     fn splice_read(_sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize> {
         // TCP's own way looks at the file of its socket, which a socket of the kernel does not have.
         splice.by_copy()
+    }
+
+    fn show(sk: Open<'_, Self>, to: &SeqFile) {
+        let what = match sk.mode() {
+            Mode::Init | Mode::Failed => "unconnected",
+            Mode::Connecting => "connecting",
+            Mode::Listening => "listener",
+            Mode::Tcp => "tcp",
+            Mode::Smc => "smc-r",
+            Mode::Closed => "closed",
+        };
+        seq_print!(to, "smc:\t{what}\n");
+        if let Ok(attached) = sk.attached() {
+            if let Ok(addr) = attached.tcp.local_addr() {
+                seq_print!(to, "smc-local:\t{}\n", Shown(addr));
+            }
+            if let Ok(addr) = attached.tcp.peer_addr() {
+                seq_print!(to, "smc-peer:\t{}\n", Shown(addr));
+            }
+        }
     }
 
     fn splice_eof(sk: Open<'_, Self>) {

@@ -56,6 +56,8 @@ const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 /// Options of sockets that matter here.
 const SO_OOBINLINE: c_int = 10;
 /// See [`SO_OOBINLINE`].
+const SO_REUSEPORT: c_int = 15;
+/// See [`SO_OOBINLINE`].
 const SO_PEEK_OFF: c_int = 42;
 
 /// Options that attach something to a socket or do something at once: they are not mirrored.
@@ -102,7 +104,10 @@ pub(super) fn set(
         _ => (),
     }
     SmcSock::forward(sk, |tcp| tcp.set_option(level, name, value))?;
-    if level == SOL_SOCKET && !NOT_MIRRORED.contains(&name) {
+    if level == SOL_SOCKET && name == SO_REUSEPORT {
+        // The kernel refuses it for a family that it does not know.
+        sk.mirror_reuseport(&sk.attached()?.tcp);
+    } else if level == SOL_SOCKET && !NOT_MIRRORED.contains(&name) {
         // The TCP socket has accepted it; what the outer sock cannot do is not needed there.
         let _ = sk.set_own_option(name, value);
     }

@@ -26,6 +26,7 @@ use kernel::{
         c_void, //
     },
     prelude::*,
+    seq_file::SeqFile,
     sync::Arc, //
 };
 use smc_bindings as bindings;
@@ -137,6 +138,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
     /// `splice(2)` from the socket.
     fn splice_read(sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize>;
+
+    /// Describes the socket in `/proc/PID/fdinfo/FD`.
+    fn show(sk: Open<'_, Self>, to: &SeqFile);
 
     /// A splice to the socket is over.
     fn splice_eof(sk: Open<'_, Self>);
@@ -535,6 +539,7 @@ impl<T: SocketOps> Callbacks<T> {
             shutdown: Some(Self::shutdown),
             setsockopt: Some(Self::setsockopt),
             getsockopt: Some(Self::getsockopt),
+            show_fdinfo: Some(Self::show_fdinfo),
             sendmsg: Some(Self::sendmsg),
             recvmsg: Some(Self::recvmsg),
             mmap: Some(bindings::sock_no_mmap),
@@ -818,6 +823,18 @@ impl<T: SocketOps> Callbacks<T> {
         let sk = unsafe { Open::<T>::from_raw(sock) };
         let mut out = OptionOut::from_raw(value, len);
         from_result(|| T::get_option(sk, level, name, &mut out).map(|()| 0))
+    }
+
+    /// `proto_ops::show_fdinfo`.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    unsafe extern "C" fn show_fdinfo(seq: *mut bindings::seq_file, sock: *mut bindings::socket) {
+        // SAFETY: The file is the one that is read.
+        let seq = unsafe { SeqFile::from_raw(seq.cast()) };
+        // SAFETY: As above.
+        T::show(unsafe { Open::<T>::from_raw(sock) }, seq);
     }
 
     /// `proto_ops::sendmsg`.

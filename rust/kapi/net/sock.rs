@@ -400,6 +400,12 @@ impl<T: SocketOps> Sock<T> {
         })
     }
 
+    /// Makes this socket report SO_REUSEPORT as `tcp` has it.
+    pub fn mirror_reuseport(&self, tcp: &TcpSocket) {
+        // SAFETY: Both socks are valid.
+        unsafe { bindings::sk_copy_reuseport(self.as_raw(), tcp.sk()) };
+    }
+
     /// Makes this socket report the settings of `tcp`: of a child, those that it inherited.
     pub fn mirror(&self, tcp: &TcpSocket) {
         let to = self.as_raw();
