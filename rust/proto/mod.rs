@@ -37,8 +37,10 @@ pub mod error;
 pub mod group;
 pub mod ids;
 pub mod llc;
+pub mod pnet;
 pub mod reason;
 pub mod size;
+pub mod stats;
 pub mod tcpopt;
 pub mod wire;
 

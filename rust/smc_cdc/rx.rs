@@ -264,6 +264,11 @@ impl Connection {
         }
     }
 
+    /// Size of the receive ring in bytes.
+    pub(crate) fn receive_ring(&self) -> u32 {
+        self.rmb.bytes()
+    }
+
     /// Bytes that can be read (SIOCINQ).
     pub(crate) fn readable_len(&self) -> u32 {
         let core = self.core.lock();

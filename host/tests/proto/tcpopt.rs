@@ -18,7 +18,7 @@ const ACK: u8 = 0x10;
 fn header(flags: u8, options: &[u8]) -> Vec<u8> {
     assert_eq!(options.len() % 4, 0);
     let mut h = vec![0; 20];
-    h[12] = u8::try_from((20 + options.len()) / 4).unwrap() << 4 | 0x0a;
+    h[12] = (u8::try_from((20 + options.len()) / 4).unwrap() << 4) | 0x0a;
     h[13] = flags;
     h.extend(options);
     h

@@ -430,7 +430,9 @@ impl Proposal<'_> {
         I: Iterator<Item = Eid> + Clone,
     {
         let prefixes = v1.map_or(Ok(0), prefix_len)?;
-        let eid_count = v2.as_ref().map_or(0, |(_, e)| e.clone().count());
+        let eid_count = v2.as_ref().map_or(0, |(_, eids)| {
+            eids.clone().fold(0usize, |n, _| n.saturating_add(1))
+        });
         if v1.is_none() && v2.is_none() {
             return Err(EncodeError::Inconsistent);
         }

@@ -72,7 +72,10 @@ impl<'a> RtokenTable<'a> {
 
     /// How many rows hold a buffer.
     pub fn used(&self) -> usize {
-        self.rows.iter().filter(|r| r.is_used()).count()
+        self.rows
+            .iter()
+            .filter(|r| r.is_used())
+            .fold(0, |n, _| n.saturating_add(1))
     }
 
     /// Whether another buffer can be stored.
