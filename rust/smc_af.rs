@@ -6,34 +6,45 @@
 //! uses only rooms that stand above it here.
 
 #![allow(dead_code)]
+#![deny(
+    missing_docs,
+    unsafe_op_in_unsafe_fn,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_docs_in_private_items,
+    clippy::missing_safety_doc,
+    clippy::panic,
+    clippy::todo,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unimplemented,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
 use kernel::prelude::*;
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "a library of its own: the host package proves all of it, the shell uses what it needs"
-)]
 mod proto;
 
 #[allow(
+    clippy::as_conversions,
     dead_code,
     unreachable_pub,
     unused_imports,
-    reason = "a library of its own: it offers more than one caller uses"
+    reason = "a library of its own: it offers more than one caller uses; C constants change their type"
 )]
 mod kapi;
 
 #[deny(unsafe_code)]
 mod net_ctx;
 #[deny(unsafe_code)]
-mod smc_ib;
-#[deny(unsafe_code)]
-mod smc_llc;
-#[deny(unsafe_code)]
 mod smc_cdc;
 #[deny(unsafe_code)]
 mod smc_clc;
+#[deny(unsafe_code)]
+mod smc_ib;
+#[deny(unsafe_code)]
+mod smc_llc;
 
 /// What an application sees: the sockets.
 #[deny(unsafe_code)]

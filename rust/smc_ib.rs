@@ -5,18 +5,12 @@
 //! A device is known from the moment the RDMA core tells of it until it goes. The link groups that live on it belong to
 //! a room above, which is told of a device's end and of a port's through [`DeviceUser`].
 
-#![deny(unsafe_code)]
-
 mod path;
 
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         Mutex, //
     },
@@ -63,8 +57,6 @@ struct State {
     /// The devices, in the order in which they came.
     #[pin]
     devices: Mutex<KVec<Arc<Device>>>,
-    /// How many they are.
-    count: Atomic<i32>,
     /// Two random bytes that tell this module instance from an earlier one on the same host.
     instance: [u8; 2],
     /// A random address for hosts without a device, which identifies them in a handshake that ends in a decline.
@@ -98,23 +90,17 @@ impl Client for Devices {
             .is_err()
         {
             pr_warn!("no memory to use an rdma device\n");
-            return;
         }
-        state.count.add(1, Relaxed);
     }
 
     fn removing(device: &Arc<Device>) {
         let Some(state) = STATE.get() else {
             return;
         };
-        {
-            let mut list = state.devices.lock();
-            let before = list.len();
-            list.retain(|d| !core::ptr::eq(&**d, &**device));
-            if list.len() < before {
-                state.count.fetch_sub(1, Relaxed);
-            }
-        }
+        state
+            .devices
+            .lock()
+            .retain(|d| !core::ptr::eq(&**d, &**device));
         state.user.device_gone(device);
     }
 
@@ -150,7 +136,6 @@ impl Registration {
         let state = Arc::pin_init(
             pin_init!(State {
                 devices <- new_mutex!(KVec::new(), "smc_ib::devices"),
-                count: Atomic::new(0),
                 instance: [i, j],
                 // A locally administered unicast address.
                 substitute_mac: [a & 0xfc | 0x02, b, c, d, e, f],
@@ -176,13 +161,6 @@ fn devices() -> Result<KVec<Arc<Device>>> {
         copy.push(device.clone(), GFP_KERNEL)?;
     }
     Ok(copy)
-}
-
-/// Whether there is any RDMA device at all. Any context.
-pub(crate) fn any_device() -> bool {
-    STATE
-        .get()
-        .is_some_and(|state| state.count.load(Relaxed) > 0)
 }
 
 /// The id of this stack instance: two random bytes, and the Ethernet address of the first RoCE port (RFC 7609,

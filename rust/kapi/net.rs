@@ -87,8 +87,11 @@ pub fn may_log() -> bool {
 /// That has to be so.
 unsafe trait Zeroed: Sized {
     /// The value of zero bytes.
-    // SAFETY: By the trait's contract.
-    const ZERO: Self = unsafe { core::mem::MaybeUninit::zeroed().assume_init() };
+    const ZERO: Self = {
+        let zero = core::mem::MaybeUninit::zeroed();
+        // SAFETY: By the trait's contract.
+        unsafe { zero.assume_init() }
+    };
 }
 
 // SAFETY: Numbers, and pointers to functions and objects as bindgen writes them: options and raw pointers.

@@ -239,14 +239,7 @@ fn finish(
         }) => {
             let mut state = sk.state.lock();
             // A closed socket stays closed.
-            let _ = SmcSock::fall_back(
-                sk,
-                &mut state,
-                tcp,
-                reason,
-                peer_diagnosis,
-                Report::Due,
-            );
+            let _ = SmcSock::fall_back(sk, &mut state, tcp, reason, peer_diagnosis, Report::Due);
             drop(state);
             SmcSock::show_err(sk, tcp);
             None

@@ -3,6 +3,7 @@
 //! `sendmsg(2)`, `recvmsg(2)` and the like.
 
 use kernel::{
+    num::casts::u32_as_usize,
     prelude::*,
     sync::atomic::Relaxed, //
 };
@@ -173,8 +174,18 @@ fn receive(
     let enough = if flags & flag::MSG_WAITALL != 0 {
         room
     } else {
-        room.min(kernel::num::casts::u32_as_usize(sk.rcvlowat()))
+        room.min(u32_as_usize(sk.rcvlowat()))
     };
+    if mode.peek && enough > 1 {
+        // A peek begins at the same byte each time: it has to find all it wants at once.
+        let all = enough.min(u32_as_usize(conn.receive_ring()));
+        let _ = sk.wait(patience, false, || {
+            let ready = conn.ready();
+            let there = u32_as_usize(conn.readable_len());
+            (there >= all || ready.read_hangup || ready.hangup || ready.urgent || sk.err() != 0)
+                .then_some(())
+        });
+    }
     let mut got: usize = 0;
     let outcome = loop {
         match conn.try_recv(msg.iter(), room.saturating_sub(got), mode) {

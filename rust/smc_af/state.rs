@@ -151,14 +151,13 @@ impl State {
 
     /// Whether a socket may pass from here to `to`.
     fn may_become(&self, to: Mode) -> bool {
-        match (self.mode(), to) {
-            (_, Mode::Closed) => true,
-            (Mode::Init, Mode::Connecting | Mode::Listening | Mode::Tcp) => true,
-            (Mode::Connecting, Mode::Tcp | Mode::Smc | Mode::Failed) => true,
-            (Mode::Failed, Mode::Init) => true,
-            (Mode::Listening, Mode::Init) => true,
-            _ => false,
-        }
+        matches!(
+            (self.mode(), to),
+            (_, Mode::Closed)
+                | (Mode::Init, Mode::Connecting | Mode::Listening | Mode::Tcp)
+                | (Mode::Connecting, Mode::Tcp | Mode::Smc | Mode::Failed)
+                | (Mode::Failed | Mode::Listening, Mode::Init)
+        )
     }
 }
 

@@ -6,6 +6,10 @@
 
 use kernel::{
     iov::IovIterDest,
+    num::casts::{
+        u32_as_usize,
+        usize_as_u64, //
+    },
     prelude::*,
     sync::atomic::Relaxed, //
 };
@@ -184,7 +188,7 @@ impl Connection {
                     u32::try_from(n).unwrap_or(len)
                 };
                 copied = copied.saturating_add(n);
-                left = left.saturating_sub(n as usize);
+                left = left.saturating_sub(u32_as_usize(n));
                 if n < len {
                     fault = true;
                     break;
@@ -193,7 +197,7 @@ impl Connection {
                     break;
                 }
             }
-            total = total.saturating_add(copied as usize);
+            total = total.saturating_add(u32_as_usize(copied));
             if !mode.peek {
                 self.consume(copied);
             }
@@ -211,7 +215,7 @@ impl Connection {
             return self.core.lock().nothing_to_read();
         }
         if !mode.peek {
-            self.rx_bytes.fetch_add(total as u64, Relaxed);
+            self.rx_bytes.fetch_add(usize_as_u64(total), Relaxed);
         }
         Ok(total)
     }
@@ -258,6 +262,11 @@ impl Connection {
         if let Some(conn) = self.core.lock().conn.as_mut() {
             conn.set_oob_inline(inline);
         }
+    }
+
+    /// Size of the receive ring in bytes.
+    pub(crate) fn receive_ring(&self) -> u32 {
+        self.rmb.bytes()
     }
 
     /// Bytes that can be read (SIOCINQ).

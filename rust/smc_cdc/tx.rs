@@ -6,6 +6,10 @@
 
 use kernel::{
     iov::IovIterSource,
+    num::casts::{
+        u32_as_usize,
+        usize_as_u64, //
+    },
     prelude::*,
     sync::atomic::Relaxed, //
 };
@@ -78,14 +82,14 @@ impl Connection {
             for range in ranges.iter() {
                 let n = self.ring.copy_from_iter(range.offset, range.len, from);
                 copied = copied.saturating_add(u32::try_from(n).unwrap_or(range.len));
-                if n < range.len as usize {
+                if n < u32_as_usize(range.len) {
                     fault = true;
                     break;
                 }
             }
             let last = mode.urgent && from.is_empty() && !fault;
             self.commit(copied, last)?;
-            total = total.saturating_add(copied as usize);
+            total = total.saturating_add(u32_as_usize(copied));
             if !self.holds_back(mode.cork) {
                 self.push();
             }
@@ -94,7 +98,7 @@ impl Connection {
             0 if fault => Err(EFAULT),
             0 => Err(EAGAIN),
             _ => {
-                self.tx_bytes.fetch_add(total as u64, Relaxed);
+                self.tx_bytes.fetch_add(usize_as_u64(total), Relaxed);
                 Ok(total)
             }
         }

@@ -170,8 +170,7 @@ fn join(
             max_conns: agreed.limits.max_conns,
             max_links: agreed.limits.max_links,
         };
-        smc_llc::create(path, params)
-            .map_err(|error| Stop::Decline(reason_of(error)))?
+        smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?
     } else {
         let want = smc_llc::Want {
             role: Role::Client,

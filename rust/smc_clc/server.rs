@@ -199,9 +199,9 @@ fn join(setup: &Setup, path: &smc_ib::Path, chosen: &Chosen) -> Result<(Draft, b
                 release: chosen.release,
                 max_conns: chosen.limits.max_conns,
                 max_links: chosen.limits.max_links,
-                };
-            let membership = smc_llc::create(path, params)
-                .map_err(|error| Stop::Decline(reason_of(error)))?;
+            };
+            let membership =
+                smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?;
             (membership, true)
         }
     };

@@ -287,10 +287,7 @@ pub(crate) struct LinkGroup {
     /// Slots and the sending queue pair.
     #[pin]
     pub(super) send: BhLock<SendQueue>,
-    /// A slot for a chain is free.
-    #[pin]
-    pub(super) slot_free: CondVar,
-    /// Something else in `send` has changed.
+    /// A slot that is not for a chain has been used, or the queue was closed.
     #[pin]
     pub(super) queue_event: CondVar,
     /// It has ended: nothing of it is left on the device.
@@ -434,7 +431,6 @@ impl LinkGroup {
                 llc <- new_bh_lock!(llc, "smc_llc::llc"),
                 llc_event <- new_condvar!("smc_llc::llc_event"),
                 send <- new_bh_lock!(queue, "smc_llc::send"),
-                slot_free <- new_condvar!("smc_llc::slot_free"),
                 queue_event <- new_condvar!("smc_llc::queue_event"),
                 ended <- Event::new(),
                 end_work <- new_work!("LinkGroup::end_work"),
@@ -721,7 +717,6 @@ impl LinkGroup {
             queue.close();
             queue.qp.take()
         };
-        self.slot_free.notify_all();
         self.queue_event.notify_all();
         let (stage, domain) = {
             let mut hardware = self.hardware.lock();

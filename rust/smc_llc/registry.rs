@@ -39,6 +39,7 @@ use crate::{
             Global,
             Installed, //
         },
+        net::NetNs,
         rdma::Device,
         work::{
             self,
@@ -47,6 +48,7 @@ use crate::{
             QueueRegistration, //
         },
     },
+    net_ctx::NetCtx,
     proto::{
         clc::Version,
         group::{
@@ -129,8 +131,13 @@ impl WorkItem for Registry {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let draining = draining();
         let groups = this.groups.lock();
         for group in groups.iter() {
+            if draining {
+                group.end(Reason::Operator);
+                continue;
+            }
             let linger_ms = match group.role() {
                 Role::Server => SERVER_LINGER_MS,
                 Role::Client => CLIENT_LINGER_MS,
@@ -244,11 +251,9 @@ impl Drop for Registration {
     }
 }
 
-/// Ends every group and tells every connection; returns when that is done, within some seconds.
-pub(crate) fn terminate_all() {
-    if let Some(registry) = REGISTRY.get() {
-        registry.end_groups(Reason::Operator, |_| true);
-    }
+/// Whether an operator wants the module to get empty: groups end within [`TICK_MS`], and none is made.
+fn draining() -> bool {
+    NetCtx::of(NetNs::initial()).is_ok_and(|ctx| ctx.settings().drain())
 }
 
 /// Takes an ended group off the list.
@@ -379,7 +384,7 @@ pub(crate) fn find(want: &Want<'_>) -> Option<Membership> {
 /// `ENOMEM`; `ENODEV` when the device or the module goes; what the device says.
 pub(crate) fn create(path: &Path, params: Params) -> Result<Membership> {
     let registry = REGISTRY.get().ok_or(ENODEV)?;
-    if registry.stopping.load(Acquire) {
+    if registry.stopping.load(Acquire) || draining() {
         return Err(ENODEV);
     }
     let id = registry

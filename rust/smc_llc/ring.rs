@@ -86,8 +86,6 @@ pub(super) struct RmbMemory {
 pub(super) struct SendMemory {
     /// The memory.
     ring: Arc<Ring>,
-    /// Its size class.
-    size: RmbeSizeCode,
     /// The connection has let go of it.
     returned: Atomic<bool>,
     /// The mapping, until the group's hardware is taken apart.
@@ -175,11 +173,6 @@ pub(crate) struct SendRing {
 }
 
 impl SendRing {
-    /// Size class.
-    pub(crate) fn size(&self) -> RmbeSizeCode {
-        self.memory.size
-    }
-
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.memory.ring.bytes()
@@ -193,11 +186,6 @@ impl SendRing {
         src: &mut IovIterSource<'_>,
     ) -> usize {
         self.memory.ring.copy_from_iter(offset, len, src)
-    }
-
-    /// Copies bytes in; returns how many, fewer than given at the end of the ring. Any context.
-    pub(crate) fn write_bytes(&self, offset: u32, bytes: &[u8]) -> usize {
-        self.memory.ring.write(offset, bytes)
     }
 
     /// The mapping for posting, if the ring is of `group`, whose queue is locked.
@@ -356,7 +344,6 @@ impl LinkGroup {
             let mapped = Mapped::for_sending(pd.device(), &ring)?;
             let memory = SendMemory {
                 ring,
-                size,
                 returned: Atomic::new(false),
                 mapped: LockedBy::new(&self.send, Some(mapped)),
             };

@@ -4,10 +4,7 @@
 
 use kernel::{
     prelude::*,
-    sync::{
-        Arc,
-        CondVarTimeoutResult, //
-    },
+    sync::Arc, //
 };
 
 use super::{
@@ -86,8 +83,6 @@ pub(super) struct SendQueue {
     slots: [Use; ALL_SLOTS],
     /// The group ends: nobody gets a slot any more.
     closed: bool,
-    /// Tasks that wait for a slot.
-    waiters: u32,
     /// Connections that asked for a slot in vain, in that order.
     pending: KVec<AlertToken>,
     /// LLC messages that wait for a slot.
@@ -101,7 +96,6 @@ impl SendQueue {
             qp: None,
             slots: [Use::Free; ALL_SLOTS],
             closed: false,
-            waiters: 0,
             // Both lists are filled with the lock held and must not grow then.
             pending: KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?,
             backlog: KVec::with_capacity(LLC_BACKLOG, GFP_KERNEL)?,
@@ -238,41 +232,12 @@ impl LinkGroup {
         None
     }
 
-    /// Takes a slot, waiting for one for at most `timeout_ms`. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ERESTARTSYS` for a signal; `EAGAIN` when the time is over; `ENOTCONN` when the group has ended.
-    pub(crate) fn wait_slot(self: &Arc<Self>, timeout_ms: u32) -> Result<TxSlot> {
-        let deadline = Deadline::after(timeout_ms);
-        let mut queue = self.send.lock();
-        loop {
-            if queue.closed {
-                return Err(gone());
-            }
-            if let Some(index) = queue.take_chain() {
-                return Ok(TxSlot::new(self, index));
-            }
-            let left = deadline.left().ok_or(EAGAIN)?;
-            queue.waiters = queue.waiters.saturating_add(1);
-            let woken = self.slot_free.wait_interruptible_timeout(&mut queue, left);
-            queue.waiters = queue.waiters.saturating_sub(1);
-            if let CondVarTimeoutResult::Signal { .. } = woken {
-                return Err(ERESTARTSYS);
-            }
-        }
-    }
-
     /// Gives a slot back that was not used. Any context, also under the lock of a connection.
     fn give_back(self: &Arc<Self>, index: usize) {
         let mut queue = self.send.lock();
         queue.replace(index, Use::Free);
-        let waiters = queue.waiters > 0;
         let pending = !queue.pending.is_empty();
         drop(queue);
-        if waiters {
-            self.slot_free.notify_one();
-        }
         if pending {
             // Not from here: the caller may hold the lock of a connection.
             self.serve_later();
@@ -360,12 +325,8 @@ impl LinkGroup {
         let mut queue = self.send.lock();
         match queue.replace(slot, Use::Free) {
             Use::Chain(token, cookie) => {
-                let waiters = queue.waiters > 0;
                 let pending = !queue.pending.is_empty();
                 drop(queue);
-                if waiters {
-                    self.slot_free.notify_one();
-                }
                 // Who has waited comes before the one whose chain has just been sent and who may want to go on.
                 if pending && ok {
                     self.serve_pending();

@@ -384,8 +384,7 @@ impl Splice<'_> {
         // SAFETY: The arguments are those of a call in progress.
         let moved =
             unsafe { bindings::copy_splice_read(file, self.ppos, self.pipe, self.len, self.flags) };
-        usize::try_from(moved)
-            .map_err(|_| Error::from_errno(i32::try_from(moved).unwrap_or(-22)))
+        usize::try_from(moved).map_err(|_| Error::from_errno(i32::try_from(moved).unwrap_or(-22)))
     }
 }
 

@@ -126,12 +126,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn set_option(sk: Open<'_, Self>, level: c_int, name: c_int, value: &OptionIn<'_>) -> Result;
 
     /// `getsockopt(2)`, except `SOL_SOCKET`.
-    fn get_option(
-        sk: Open<'_, Self>,
-        level: c_int,
-        name: c_int,
-        out: &mut OptionOut<'_>,
-    ) -> Result;
+    fn get_option(sk: Open<'_, Self>, level: c_int, name: c_int, out: &mut OptionOut<'_>)
+        -> Result;
 
     /// `sendmsg(2)` and the like.
     fn sendmsg(sk: Open<'_, Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
@@ -466,9 +462,7 @@ unsafe extern "C" fn create_callback<T: SocketOps>(
 /// # Safety
 ///
 /// Called by the kernel for a socket in the making.
-unsafe extern "C" fn init_callback<T: SocketOps, const V6: bool>(
-    sk: *mut bindings::sock,
-) -> c_int {
+unsafe extern "C" fn init_callback<T: SocketOps, const V6: bool>(sk: *mut bindings::sock) -> c_int {
     let family = if V6 { Family::V6 } else { Family::V4 };
     // SAFETY: The kernel has done its own part of the sock, which has a socket. Upon an error the caller releases it.
     from_result(|| unsafe { set_up::<T>(sk, family) }.map(|()| 0))
@@ -650,7 +644,8 @@ impl<T: SocketOps> Callbacks<T> {
         };
         let net = listener.net();
         // SAFETY: The namespace is alive and the kind of sock is registered.
-        let sk = unsafe { bindings::sk_alloc(net.as_raw(), family, bindings::GFP_KERNEL, proto, 0) };
+        let sk =
+            unsafe { bindings::sk_alloc(net.as_raw(), family, bindings::GFP_KERNEL, proto, 0) };
         if sk.is_null() {
             return Err(ENOBUFS);
         }

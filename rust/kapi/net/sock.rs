@@ -388,7 +388,12 @@ impl<T: SocketOps> Sock<T> {
     pub fn linger(&self) -> Option<Patience> {
         let sk = self.as_raw();
         // SAFETY: By the type invariant the sock is valid; plain numbers, read without a lock.
-        let (flags, time) = unsafe { ((*sk).__sk_common.__bindgen_anon_5.skc_flags, (*sk).sk_lingertime) };
+        let (flags, time) = unsafe {
+            (
+                (*sk).__sk_common.__bindgen_anon_5.skc_flags,
+                (*sk).sk_lingertime,
+            )
+        };
         let bit = 1usize.checked_shl(bindings::sock_flags_SOCK_LINGER)?;
         (flags & bit != 0).then_some(Patience {
             jiffies: c_long::try_from(time).unwrap_or(c_long::MAX),
@@ -559,9 +564,8 @@ impl<'a, T: SocketOps> Open<'a, T> {
     pub fn broken_pipe(&self, nosignal: bool, err: Error) -> Error {
         let flags = if nosignal { bindings::MSG_NOSIGNAL } else { 0 };
         // SAFETY: The sock is valid.
-        let errno = unsafe {
-            bindings::sk_stream_error(self.as_raw(), signed(flags), err.to_errno())
-        };
+        let errno =
+            unsafe { bindings::sk_stream_error(self.as_raw(), signed(flags), err.to_errno()) };
         Error::from_errno(errno)
     }
 }
