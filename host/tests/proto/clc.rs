@@ -2,11 +2,11 @@
 
 //! CLC messages against vectors, truncation, corruption and reserved bits.
 
-use smc_proto_host::proto::clc::*;
-use smc_proto_host::proto::error::{DecodeError, EncodeError, Why};
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::reason::DeclineReason;
-use smc_proto_host::proto::size::RmbeSizeCode;
+use crate::proto::clc::*;
+use crate::proto::error::{DecodeError, EncodeError, Why};
+use crate::proto::ids::*;
+use crate::proto::reason::DeclineReason;
+use crate::proto::size::RmbeSizeCode;
 
 use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 

@@ -4,8 +4,8 @@
 
 use std::cell::Cell;
 
-use smc_proto_host::proto::cdc::{ConnFlags, Message};
-use smc_proto_host::proto::conn::{ConnViolation, TxToken};
+use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::conn::{ConnViolation, TxToken};
 
 use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup};
