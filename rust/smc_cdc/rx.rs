@@ -135,9 +135,6 @@ impl Connection {
         if then.writable {
             self.wake(|w| w.writable());
         }
-        if let Some(timer) = then.closed.timer {
-            self.set_timer(timer);
-        }
         if let Some(error) = then.closed.error {
             self.wake(|w| w.failed(error));
         }
