@@ -272,6 +272,12 @@ impl Connection {
         self.run_actions(then);
     }
 
+    /// The peer's TCP connection was reset: it has aborted, whatever could not be said by RDMA (RFC 7609, section 4.8.2).
+    pub(crate) fn tcp_was_reset(&self) {
+        let then = self.core.lock().event(Event::PeerAbort);
+        self.run_actions(then);
+    }
+
     /// The peer broke a rule of the protocol: it loses this connection, nothing else.
     pub(super) fn peer_lied(&self) {
         self.abort();
