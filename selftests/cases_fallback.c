@@ -533,7 +533,7 @@ static void receive_timeout_and_signal_end_wait(void)
 
 			CHECK(n == -1 && (errno == EAGAIN || (armed && errno == EINTR)));
 			if (errno == EAGAIN)
-				CHECK(now_us() - start >= 50000);
+				CHECK(now_us() - start >= 30000);
 			struct timeval none = { 0 };
 
 			CHECK_OK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
@@ -568,7 +568,7 @@ static void connect_wait_ends_by_timeout_or_signal(void)
 		if (i < ARRAY_SIZE(ks)) {
 			CHECK_OK(setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
 			CHECK_ERRNO(connect(c, (struct sockaddr *)&ss, len), EINPROGRESS);
-			CHECK(now_us() - start >= 50000);
+			CHECK(now_us() - start >= 30000);
 		} else {
 			if (i == ARRAY_SIZE(ks))
 				alarm_thread(SIGUSR1, 50);
