@@ -665,7 +665,7 @@ bool have_rdma_devices(void)
 	return dev_counter(CLIENT, "sent_bytes") >= 0 && dev_counter(SERVER, "sent_bytes") >= 0;
 }
 
-static void *attr_put(void *at, int type, const void *data, size_t len)
+void *attr_put(void *at, int type, const void *data, size_t len)
 {
 	struct nlattr *a = at;
 
@@ -676,7 +676,7 @@ static void *attr_put(void *at, int type, const void *data, size_t len)
 	return (char *)at + NLA_ALIGN(a->nla_len);
 }
 
-static const struct nlattr *attr_find(const void *at, size_t len, int type)
+const struct nlattr *attr_find(const void *at, size_t len, int type)
 {
 	while (len >= NLA_HDRLEN) {
 		const struct nlattr *a = at;

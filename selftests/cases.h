@@ -159,6 +159,11 @@ void alarm_thread(int sig, unsigned int ms);
 int sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* First number in a file, or -1. */
 long long file_number(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+struct nlattr;
+
+/* Netlink attributes: append one, returns the place for the next; find one. */
+void *attr_put(void *at, int type, const void *data, size_t len);
+const struct nlattr *attr_find(const void *at, size_t len, int type);
 /* Polls until cond() or the time is over; true if it came. */
 bool busywait(unsigned int ms, bool (*cond)(void *arg), void *arg);
 /* The module; its file is named by SMC_KO. */
