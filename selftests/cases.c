@@ -517,18 +517,24 @@ void catch_signal(int sig)
 	CHECK_OK(sigaction(sig, &sa, NULL));
 }
 
-void alarm_thread(int sig, unsigned int ms)
+static __thread timer_t alarm_timer;
+
+void alarm_start(int sig, unsigned int ms)
 {
 	struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = sig };
 	struct itimerspec its = {
 		.it_value.tv_nsec = ms * 1000000l,
 		.it_interval.tv_nsec = ms * 1000000l,
 	};
-	timer_t timer;
 
 	ev._sigev_un._tid = gettid();
-	CHECK_OK(timer_create(CLOCK_MONOTONIC, &ev, &timer));
-	CHECK_OK(timer_settime(timer, 0, &its, NULL));
+	CHECK_OK(timer_create(CLOCK_MONOTONIC, &ev, &alarm_timer));
+	CHECK_OK(timer_settime(alarm_timer, 0, &its, NULL));
+}
+
+void alarm_stop(void)
+{
+	CHECK_OK(timer_delete(alarm_timer));
 }
 
 /* The world outside */

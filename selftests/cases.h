@@ -152,8 +152,9 @@ void expect_eof(int fd);
 /* Catches the signal without SA_RESTART; counts into got_signal. */
 extern volatile int got_signal;
 void catch_signal(int sig);
-/* Sends sig to the calling thread every ms milliseconds from now on. */
-void alarm_thread(int sig, unsigned int ms);
+/* Sends sig to the calling thread every ms milliseconds, until stopped. */
+void alarm_start(int sig, unsigned int ms);
+void alarm_stop(void);
 
 /* Runs a shell command, its output indented into the log; its exit status. */
 int sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
