@@ -75,6 +75,10 @@ fn proposal_of_version_1_over_ipv6_skips_the_unknown_area() {
     assert_eq!(v6.len(), 2);
     assert_eq!((v6[0].0[5], v6[0].1), (1, 64));
     assert_eq!((v6[1].0[5], v6[1].1), (2, 48));
+    let area = p.prefixes.unwrap();
+    assert_eq!((area.v6.len(), area.v6.is_empty()), (2, false));
+    assert!(area.shares_v6([([9; 16], 48), v6[1]].into_iter()));
+    assert!(!area.shares_v6([([9; 16], 48), (v6[1].0, 64)].into_iter()));
 }
 
 #[test]

@@ -498,3 +498,17 @@ fn token_goes_through_a_number_and_comes_back() {
     assert_eq!(c.tx_done(old).freed, 0);
     assert!(c.is_drained());
 }
+
+#[test]
+fn nothing_is_written_to_a_peer_that_has_closed() {
+    let mut c = fresh();
+    c.commit_write(SEND).unwrap();
+    assert_eq!(c.plan_tx(true).unwrap().data_len(), PEER);
+    // The peer has read all, which opens the window, and closes with the same message.
+    let mut m = msg(1, 0, PEER.into());
+    m.conn_flags.closed = true;
+    let fx = c.on_cdc(&m).unwrap();
+    assert!(fx.close.closed && !fx.push);
+    assert_eq!((c.window(), c.unsent()), (PEER, SEND - PEER));
+    assert_eq!(c.plan_tx(true), None);
+}
