@@ -152,13 +152,19 @@ void expect_eof(int fd);
 /* Catches the signal without SA_RESTART; counts into got_signal. */
 extern volatile int got_signal;
 void catch_signal(int sig);
-/* Sends sig to the calling thread every ms milliseconds from now on. */
-void alarm_thread(int sig, unsigned int ms);
+/* Sends sig to the calling thread every ms milliseconds, until stopped. */
+void alarm_start(int sig, unsigned int ms);
+void alarm_stop(void);
 
 /* Runs a shell command, its output indented into the log; its exit status. */
 int sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* First number in a file, or -1. */
 long long file_number(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+struct nlattr;
+
+/* Netlink attributes: append one, returns the place for the next; find one. */
+void *attr_put(void *at, int type, const void *data, size_t len);
+const struct nlattr *attr_find(const void *at, size_t len, int type);
 /* Polls until cond() or the time is over; true if it came. */
 bool busywait(unsigned int ms, bool (*cond)(void *arg), void *arg);
 /* The module; its file is named by SMC_KO. */
