@@ -40,8 +40,7 @@ use super::{
     table::{
         ConnSink,
         Table, //
-    },
-    Deadline, //
+    }, //
 };
 use crate::{
     kapi::{
@@ -98,8 +97,8 @@ const RECV_LEN: usize = 128;
 /// under way are reported one by one: the end is as safe without.
 const DRAIN_MS: u32 = 500;
 
-/// How long the announcement of the end may take to reach the peer.
-const ANNOUNCE_MS: u32 = 100;
+/// How long the announcement of the end may take to reach the peer: the chains before it go first.
+const ANNOUNCE_MS: u32 = 600;
 
 /// The first contact is not finished.
 const LIFE_NEW: i32 = 0;
@@ -704,10 +703,10 @@ impl LinkGroup {
 
     /// Ends the group, as told in the documentation of this room. Runs once, in a work item.
     fn take_apart(self: &Arc<Self>) {
-        let deadline = Deadline::after(DRAIN_MS);
         let reason = Reason::from_number(self.reason.load(Acquire));
         self.llc.lock().close();
         self.llc_event.notify_all();
+        self.send.lock().stop();
         if !self.failed.load(Acquire) {
             self.announce_end(reason);
             self.flush_llc(ANNOUNCE_MS);
@@ -735,7 +734,7 @@ impl LinkGroup {
             Stage::None => {}
         }
         if let Some(mut closing) = closing {
-            if !closing.wait(deadline.left_ms()) {
+            if !closing.wait(DRAIN_MS) {
                 pr_warn!(
                     "link group {:#x} ends before its work requests came back\n",
                     self.id

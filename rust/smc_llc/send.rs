@@ -81,7 +81,9 @@ pub(super) struct SendQueue {
     pub(super) qp: Option<Qp<Events, Rts>>,
     /// What each slot is used for.
     slots: [Use; ALL_SLOTS],
-    /// The group ends: nobody gets a slot any more.
+    /// The group ends: no chain is posted any more.
+    stopped: bool,
+    /// Nothing at all is posted any more.
     closed: bool,
     /// Connections that asked for a slot in vain, in that order.
     pending: KVec<AlertToken>,
@@ -95,6 +97,7 @@ impl SendQueue {
         Ok(Self {
             qp: None,
             slots: [Use::Free; ALL_SLOTS],
+            stopped: false,
             closed: false,
             // Both lists are filled with the lock held and must not grow then.
             pending: KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?,
@@ -117,7 +120,7 @@ impl SendQueue {
 
     /// Takes a free slot for a chain.
     fn take_chain(&mut self) -> Option<usize> {
-        if self.closed {
+        if self.stopped {
             return None;
         }
         self.take(0, CHAIN_SLOTS)
@@ -125,7 +128,7 @@ impl SendQueue {
 
     /// Whether a slot for a chain is free.
     fn has_chain(&self) -> bool {
-        !self.closed
+        !self.stopped
             && self
                 .slots
                 .iter()
@@ -151,10 +154,16 @@ impl SendQueue {
         !self.backlog.is_empty() || self.slots.iter().any(|slot| *slot == Use::Llc)
     }
 
-    /// Forbids taking slots.
-    pub(super) fn close(&mut self) {
-        self.closed = true;
+    /// Forbids chains, so that what has to be said to the peer gets through.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
         self.pending.clear();
+    }
+
+    /// Forbids everything.
+    pub(super) fn close(&mut self) {
+        self.stop();
+        self.closed = true;
         self.backlog.clear();
     }
 }
@@ -225,7 +234,7 @@ impl LinkGroup {
         if let Some(index) = queue.take_chain() {
             return Some(TxSlot::new(self, index));
         }
-        if !queue.closed && !queue.pending.contains(&token) {
+        if !queue.stopped && !queue.pending.contains(&token) {
             // There is room for every connection; a stale token beyond that has nobody to tell.
             let _ = queue.pending.push_within_capacity(token);
         }
@@ -284,7 +293,7 @@ impl LinkGroup {
             return Err(EINVAL);
         }
         let mut queue = self.send.lock();
-        if queue.closed {
+        if queue.stopped {
             drop(queue);
             return Err(gone());
         }
