@@ -79,6 +79,14 @@ impl State {
         matches!(self, Self::Active | Self::AppCloseWait1)
     }
 
+    /// Whether the connection is over for the application: nothing more arrives, nothing can be sent.
+    pub const fn is_over(self) -> bool {
+        matches!(
+            self,
+            Self::Closed | Self::PeerAbortWait | Self::ProcessAbort
+        )
+    }
+
     /// Whether the peer still has to act before the connection can go.
     pub const fn waits_for_peer(self) -> bool {
         matches!(

@@ -31,7 +31,6 @@ use crate::{
             Event,
             Send,
             SocketError,
-            State,
             Tcp,
             Timer, //
         },
@@ -118,10 +117,7 @@ impl Core {
         conn.is_dead()
             || self.read_shut
             || conn.peer_close().any()
-            || matches!(
-                self.machine.state(),
-                State::Closed | State::PeerAbortWait | State::ProcessAbort
-            )
+            || self.machine.state().is_over()
     }
 
     /// Whether the connection has ended and nothing of it is on its way.
@@ -327,10 +323,7 @@ impl Connection {
         Ready {
             readable: conn.readable_len() > 0 || ended,
             writable: !may_send || conn.send_space() > 0,
-            hangup: matches!(
-                state,
-                State::Closed | State::ProcessAbort | State::PeerAbortWait
-            ) || ended && !state.may_send(),
+            hangup: state.is_over() || ended && !state.may_send(),
             read_hangup: ended,
             urgent: conn.urgent_valid(),
         }

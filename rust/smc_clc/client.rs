@@ -106,6 +106,8 @@ fn handshake(
     let gate = smc_llc::gate(Role::Client, &key, WAIT_MS)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
     let draft = join(setup, &path, &accept, &agreed)?;
+    // A place in a group that exists is taken: others need not wait for the rest.
+    let gate = agreed.first_contact.then_some(gate);
     let group = draft.group();
     let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
     group.add_peer_rmb(accept.rkey, accept.vaddr)?;

@@ -98,6 +98,8 @@ fn handshake(
     let gate = smc_llc::gate(Role::Server, &chosen.peer, WAIT_MS)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
     let (draft, first_contact) = join(setup, &path, &chosen)?;
+    // A place in a group that exists is taken: others need not wait for the rest.
+    let gate = first_contact.then_some(gate);
     let group = draft.group();
     if !first_contact {
         group.confirm_rkey(draft.rmb())?;
