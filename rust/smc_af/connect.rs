@@ -192,7 +192,12 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
             if sk.failed.load(Acquire) != 0 {
                 tcp.abort();
             } else if tcp.state() == TcpState::Closed && sk.shut.load(Acquire) == 0 {
-                conn.tcp_was_reset();
+                if SmcSock::is_draining() {
+                    // Both ends are here, and the operator ends both.
+                    conn.abort();
+                } else {
+                    conn.tcp_was_reset();
+                }
             }
         }
     }

@@ -124,6 +124,11 @@ impl SmcSock {
         })
     }
 
+    /// Whether the operator wants the module to get empty.
+    pub(super) fn is_draining() -> bool {
+        NetCtx::of(NetNs::initial()).is_ok_and(|ctx| ctx.settings().drain())
+    }
+
     /// What the socket is doing.
     ///
     /// It may do something else a moment later, except that a socket never leaves [`Mode::Tcp`] or [`Mode::Smc`]
@@ -214,7 +219,7 @@ impl SocketOps for SmcSock {
     type Pending = Child;
 
     fn may_create(_net: &NetNs) -> Result {
-        if NetCtx::of(NetNs::initial())?.settings().drain() {
+        if Self::is_draining() {
             return Err(ESHUTDOWN);
         }
         Ok(())
