@@ -2,7 +2,10 @@
 
 //! `shutdown(2)` and `close(2)`.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Release, //
+};
 
 use crate::kapi::net::{
     Open,
@@ -43,6 +46,7 @@ pub(super) fn shutdown(sk: Open<'_, SmcSock>, how: Shutdown) -> Result {
                 Shutdown::Read => conn.shutdown_read(),
                 Shutdown::Write => conn.shutdown_write(),
                 Shutdown::Both => {
+                    sk.shut.store(1, Release);
                     let end = conn.shutdown_both()?;
                     end_tcp(tcp, end);
                     Ok(())

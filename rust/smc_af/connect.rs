@@ -7,7 +7,10 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Acquire,
+        Arc, //
+    },
 };
 
 use crate::{
@@ -16,10 +19,12 @@ use crate::{
         Open,
         Shutdown,
         SockRef,
-        TcpSocket, //
+        TcpSocket,
+        TcpState, //
     },
     proto::reason::DeclineReason,
     smc_cdc::{
+        Connection,
         TcpEnd,
         Wake, //
     },
@@ -167,10 +172,13 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
         Connect(Arc<TcpSocket>, Arc<SockWaker>),
         /// Take connections from the TCP listener.
         Fill(Arc<TcpSocket>, Arc<AcceptQueue>),
+        /// See if one of the two connections has failed: the other one follows it.
+        Watch(Arc<TcpSocket>, Arc<Connection>),
     }
     let task = match &*sk.state.lock() {
         State::Connecting { tcp, waker } => Task::Connect(tcp.clone(), waker.clone()),
         State::Listening { tcp, queue } => Task::Fill(tcp.clone(), queue.clone()),
+        State::Smc { tcp, conn, .. } => Task::Watch(tcp.clone(), conn.clone()),
         _ => return,
     };
     match task {
@@ -178,6 +186,19 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
         Task::Fill(tcp, queue) => {
             let (sndbuf, rcvbuf) = sk.buffers();
             queue.fill(&tcp, sndbuf, rcvbuf);
+        }
+        // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection.
+        Task::Watch(tcp, conn) => {
+            if sk.failed.load(Acquire) != 0 {
+                tcp.abort();
+            } else if tcp.state() == TcpState::Closed && sk.shut.load(Acquire) == 0 {
+                if SmcSock::is_draining() {
+                    // Both ends are here, and the operator ends both.
+                    conn.abort();
+                } else {
+                    conn.tcp_was_reset();
+                }
+            }
         }
     }
 }
@@ -229,6 +250,7 @@ fn finish(
         Ok(Outcome::Smc(conn)) => {
             let mut state = sk.state.lock();
             let to = State::Smc {
+                tcp: tcp.clone(),
                 conn: conn.clone(),
                 report: Report::Due,
             };

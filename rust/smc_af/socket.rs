@@ -41,6 +41,7 @@ use crate::{
         SocketTypes,
         Splice,
         TcpSocket,
+        TcpState,
         WakeHook, //
     },
     net_ctx::{
@@ -82,6 +83,11 @@ pub(crate) struct SmcSock {
     pub(super) peer_diagnosis: Atomic<u32>,
     /// The error of the TCP socket that the outer one shows, 0 when it shows none of it.
     shown_err: Atomic<i32>,
+    /// Whether the connection over RDMA has failed, so that the TCP connection has to be reset.
+    pub(super) failed: Atomic<u32>,
+    /// Whether the application shut the connection down in both directions: the TCP connection then ends without
+    /// anything being wrong.
+    pub(super) shut: Atomic<u32>,
     /// Whether this listener limits the handshakes in progress.
     pub(super) limit_hs: Atomic<u32>,
     /// Whether TCP_CORK is on.
@@ -110,10 +116,17 @@ impl SmcSock {
             reason: Atomic::new(0),
             peer_diagnosis: Atomic::new(0),
             shown_err: Atomic::new(0),
+            failed: Atomic::new(0),
+            shut: Atomic::new(0),
             limit_hs: Atomic::new(limit),
             corked: Atomic::new(0),
             ctx,
         })
+    }
+
+    /// Whether the operator wants the module to get empty.
+    pub(super) fn is_draining() -> bool {
+        NetCtx::of(NetNs::initial()).is_ok_and(|ctx| ctx.settings().drain())
     }
 
     /// What the socket is doing.
@@ -206,7 +219,7 @@ impl SocketOps for SmcSock {
     type Pending = Child;
 
     fn may_create(_net: &NetNs) -> Result {
-        if NetCtx::of(NetNs::initial())?.settings().drain() {
+        if Self::is_draining() {
             return Err(ESHUTDOWN);
         }
         Ok(())
@@ -237,24 +250,28 @@ impl SocketOps for SmcSock {
                 peer_diagnosis,
             } => (
                 Mode::Tcp,
-                State::Tcp {
+                Ok(State::Tcp {
                     report: Report::Done,
-                },
+                }),
                 reason.map_or(0, DeclineReason::code),
                 *peer_diagnosis,
             ),
             Way::Smc { conn, .. } => (
                 Mode::Smc,
-                State::Smc {
-                    conn: conn.clone(),
-                    report: Report::Done,
-                },
+                pending
+                    .tcp()
+                    .map(|tcp| State::Smc {
+                        tcp: tcp.clone(),
+                        conn: conn.clone(),
+                        report: Report::Done,
+                    })
+                    .ok_or(ECONNABORTED),
                 0,
                 0,
             ),
         };
         pin_init::pin_init_scope(move || {
-            Ok(Self::with_state(ctx?, mode, state).pin_chain(move |sock| {
+            Ok(Self::with_state(ctx?, mode, state?).pin_chain(move |sock| {
                 sock.reason.store(reason, Relaxed);
                 sock.peer_diagnosis.store(diagnosis, Relaxed);
                 Ok(())
@@ -271,6 +288,8 @@ impl SocketOps for SmcSock {
         if let Way::Smc { conn, waker } = pending.way() {
             Self::show_rings(sk, conn);
             waker.set(sk.hold());
+            // What happened to the TCP connection before it was watched was not noticed.
+            sk.queue_work(&HANDSHAKES);
         }
         // From here on the connection is not reset with `pending`.
         let _ = pending.take_tcp();
@@ -394,6 +413,8 @@ impl SocketOps for SmcSock {
                 }
                 sk.wake_async(happened);
             }
+            // The peer resets it to abort the connection; its end alone means nothing.
+            Mode::Smc if tcp.state() == TcpState::Closed => sk.queue_work(&HANDSHAKES),
             Mode::Init | Mode::Failed | Mode::Smc | Mode::Closed => (),
         }
     }

@@ -126,6 +126,8 @@ pub(super) enum State {
     },
     /// See [`Mode::Smc`].
     Smc {
+        /// The TCP socket.
+        tcp: Arc<TcpSocket>,
         /// The connection.
         conn: Arc<Connection>,
         /// Of the connect that led here.

@@ -7,7 +7,8 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full, //
+            Full,
+            Release, //
         },
         Arc,
         SetOnce, //
@@ -19,7 +20,10 @@ use crate::{
     smc_cdc::Wake, //
 };
 
-use super::socket::SmcSock;
+use super::{
+    socket::SmcSock,
+    HANDSHAKES, //
+};
 
 /// Wakes a socket once it is known; before that there is nobody to wake.
 ///
@@ -61,6 +65,9 @@ impl SockWaker {
         if errno != 0 {
             sk.set_err(errno);
             sk.wake_error();
+            // The peer learns of it by a reset of the TCP connection.
+            sk.failed.store(1, Release);
+            sk.queue_work(&HANDSHAKES);
         }
     }
 }
