@@ -3,6 +3,7 @@
 //! What the module keeps for each network namespace, and every room may use: settings and counters.
 
 mod fallback;
+mod option;
 mod settings;
 
 use kernel::{
@@ -16,11 +17,13 @@ use kernel::{
 
 pub(crate) use self::{
     fallback::Role,
+    option::OPTION,
     settings::Settings, //
 };
 
 use self::fallback::Fallbacks;
 use crate::kapi::net::{
+    option::OutputHooks,
     sysctl::Sysctls,
     NetNs,
     PerNet,
@@ -39,6 +42,9 @@ pub(crate) struct NetCtx {
     /// Connections that went on by TCP, by reason.
     #[pin]
     fallbacks: Fallbacks,
+    /// The hooks that write the TCP option, from the first socket on that asks for it.
+    #[pin]
+    hooks: Mutex<Option<OutputHooks>>,
     /// The files of the settings; taken away when the namespace goes.
     #[pin]
     sysctls: Mutex<Option<Sysctls<Settings>>>,
@@ -66,6 +72,21 @@ impl NetCtx {
         Registration::get_arc(net).ok_or(ENODEV)
     }
 
+    /// Makes sure that the TCP option can be written in `net`, whose context this is.
+    ///
+    /// Registering changes the kernel's code; it is done once, for the first socket that needs it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn want_option(&self, net: &NetNs) -> Result {
+        let mut hooks = self.hooks.lock();
+        if hooks.is_none() {
+            *hooks = Some(OutputHooks::register(net)?);
+        }
+        Ok(())
+    }
+
     /// What the administrator may set.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
@@ -89,6 +110,7 @@ impl PerNet for NetCtx {
             pin_init!(Self {
                 settings,
                 fallbacks <- Fallbacks::new(),
+                hooks <- new_mutex!(None, "NetCtx::hooks"),
                 sysctls <- new_mutex!(Some(sysctls), "NetCtx::sysctls"),
             }),
             GFP_KERNEL,
@@ -99,5 +121,7 @@ impl PerNet for NetCtx {
         // The files go here, not when the last reference does: that may be where sleeping is not allowed.
         let sysctls = self.sysctls.lock().take();
         drop(sysctls);
+        let hooks = self.hooks.lock().take();
+        drop(hooks);
     }
 }

@@ -24,6 +24,8 @@
 
 use kernel::prelude::*;
 
+use self::kapi::net::option::OptionRegistration;
+
 mod proto;
 
 #[allow(
@@ -127,10 +129,13 @@ struct SmcModule {
     _cdc: smc_cdc::Registration,
     /// What is kept for each namespace.
     _nets: net_ctx::Registration,
+    /// The TCP option.
+    _option: OptionRegistration,
 }
 
 impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let option = OptionRegistration::new(net_ctx::OPTION)?;
         let nets = net_ctx::NetCtx::register()?;
         let cdc = smc_cdc::Registration::new()?;
         let llc = smc_llc::Registration::new()?;
@@ -142,6 +147,7 @@ impl kernel::Module for SmcModule {
             _llc: llc,
             _cdc: cdc,
             _nets: nets,
+            _option: option,
         })
     }
 }

@@ -19,7 +19,7 @@
 //!
 //! Whatever happens (the last connection left long ago, the peer said so, the link broke, the device goes, the module
 //! goes), the group's end is a work item that runs once: it tells the peer where that is possible, takes the queue pair
-//! out of the send queue so that nobody can post, waits at most two seconds for what was posted, destroys the queue pair,
+//! out of the send queue so that nobody can post, waits up to half a second for what was posted, destroys the queue pair,
 //! takes the keys and mappings of all rings, and only then tells every connection. The memory of the rings stays until
 //! the connections let go of it. So the end waits for no application, and after it no completion can arrive.
 

@@ -215,3 +215,86 @@ void smc_helper_inet6_unregister_protosw(struct inet_protosw *p)
 	inet6_unregister_protosw(p);
 #endif
 }
+
+bool smc_helper_tcp_has_auth(const struct sock *sk)
+{
+#ifdef CONFIG_TCP_MD5SIG
+	if (rcu_access_pointer(tcp_sk(sk)->md5sig_info))
+		return true;
+#endif
+#ifdef CONFIG_TCP_AO
+	if (rcu_access_pointer(tcp_sk(sk)->ao_info))
+		return true;
+#endif
+	return false;
+}
+
+bool smc_helper_inet_rsk_smc_ok(const struct request_sock *req)
+{
+	return inet_rsk(req)->smc_ok;
+}
+
+void smc_helper_inet_rsk_set_smc_ok(struct request_sock *req, bool ok)
+{
+	inet_rsk(req)->smc_ok = ok;
+}
+
+void __percpu *smc_helper_alloc_percpu_zeroed(size_t size, size_t align)
+{
+	return __alloc_percpu(size, align);
+}
+
+void smc_helper_free_percpu_memory(void __percpu *memory)
+{
+	free_percpu(memory);
+}
+
+void *smc_helper_get_cpu_memory(void __percpu *memory)
+{
+	return get_cpu_ptr(memory);
+}
+
+void smc_helper_put_cpu_memory(void __percpu *memory)
+{
+	put_cpu_ptr(memory);
+}
+
+bool smc_helper_skb_cloned(const struct sk_buff *skb)
+{
+	return skb_cloned(skb);
+}
+
+int smc_helper_skb_tailroom(const struct sk_buff *skb)
+{
+	return skb_tailroom(skb);
+}
+
+unsigned int smc_helper_skb_headlen(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+int smc_helper_skb_transport_offset(const struct sk_buff *skb)
+{
+	return skb_transport_offset(skb);
+}
+
+int smc_helper_skb_network_offset(const struct sk_buff *skb)
+{
+	return skb_network_offset(skb);
+}
+
+unsigned char *smc_helper_skb_transport_header(const struct sk_buff *skb)
+{
+	return skb_transport_header(skb);
+}
+
+unsigned int smc_helper_tcp_hdrlen(const struct sk_buff *skb)
+{
+	return tcp_hdrlen(skb);
+}
+
+u8 smc_helper_skb_ip_summed(const struct sk_buff *skb)
+{
+	return skb->ip_summed;
+}

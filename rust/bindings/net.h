@@ -18,6 +18,7 @@
 #include <linux/tcp.h>
 #include <linux/wait.h>
 #include <net/inet_common.h>
+#include <net/ip.h>
 #include <net/inet_connection_sock.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>

@@ -11,6 +11,7 @@
 mod msg;
 pub mod netns;
 mod ops;
+pub mod option;
 mod sock;
 pub mod sysctl;
 mod tcp;
@@ -98,6 +99,8 @@ unsafe trait Zeroed: Sized {
 unsafe impl Zeroed for smc_bindings::pernet_operations {}
 // SAFETY: As above.
 unsafe impl Zeroed for smc_bindings::ctl_table {}
+// SAFETY: As above.
+unsafe impl Zeroed for smc_bindings::nf_hook_ops {}
 // SAFETY: As above.
 unsafe impl Zeroed for smc_bindings::proto {}
 // SAFETY: As above.

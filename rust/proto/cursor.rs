@@ -40,6 +40,23 @@ impl RingSize {
         let [a, b, c, d] = self.0.get().to_be_bytes();
         u64::from_be_bytes([0, 0, 0, 0, a, b, c, d])
     }
+
+    /// Laps and offset of a position. Rings are powers of two in practice, and a division costs
+    /// more than all the rest of a message.
+    fn div_rem(self, pos: u64) -> (u64, u64) {
+        let size = self.wide();
+        if size.is_power_of_two() {
+            (
+                pos.wrapping_shr(size.trailing_zeros()),
+                pos & size.wrapping_sub(1),
+            )
+        } else {
+            (
+                pos.checked_div(size).unwrap_or(0),
+                pos.checked_rem(size).unwrap_or(0),
+            )
+        }
+    }
 }
 
 /// A contiguous part of a ring.
@@ -122,17 +139,17 @@ impl Pos {
 
     /// The offset of this position in a ring.
     pub fn offset(self, ring: RingSize) -> u32 {
-        let rest = self.0.checked_rem(ring.wide()).unwrap_or(0);
+        let (_, rest) = ring.div_rem(self.0);
         u32::try_from(rest).unwrap_or(0)
     }
 
     /// The wire form of this position in a ring.
     pub fn cursor(self, ring: RingSize) -> Cursor {
-        let laps = self.0.checked_div(ring.wide()).unwrap_or(0);
+        let (laps, rest) = ring.div_rem(self.0);
         let [.., hi, lo] = laps.to_be_bytes();
         Cursor {
             wrap: u16::from_be_bytes([hi, lo]),
-            count: self.offset(ring),
+            count: u32::try_from(rest).unwrap_or(0),
         }
     }
 
@@ -145,12 +162,21 @@ impl Pos {
             return None;
         }
         let m = modulus(ring);
-        let here = self.0.checked_rem(m)?;
+        // The laps modulo 65536, then the offset: the same as the position modulo `m`.
+        let (laps, rest) = ring.div_rem(self.0);
+        let here = (laps & LAPS.wrapping_sub(1))
+            .checked_mul(ring.wide())?
+            .checked_add(rest)?;
         let there = u64::from(to.wrap)
             .checked_mul(ring.wide())?
             .checked_add(u64::from(to.count))?;
         // Both are below `m`, which is below 2^48.
-        there.checked_add(m)?.checked_sub(here)?.checked_rem(m)
+        let ahead = there.checked_add(m)?.checked_sub(here)?;
+        Some(if ahead >= m {
+            ahead.saturating_sub(m)
+        } else {
+            ahead
+        })
     }
 
     /// The `len` bytes from here on as parts of the ring; `len` is cut to the ring size.

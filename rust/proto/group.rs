@@ -2,8 +2,31 @@
 
 //! Link groups: when a connection may join one, and what its links answer.
 
+mod flow;
 mod respond;
 mod rtoken;
+mod topology;
+
+pub use flow::{
+    Awaited,
+    Busy,
+    Dropped,
+    Exchange,
+    FlowId,
+    Flows,
+    Next,
+    Verdict,
+    WAIT_FIRST_LINK_MS,
+    WAIT_MS,
+    WAIT_NEW_LINK_MS, //
+};
+pub use topology::{
+    pick_link,
+    pick_other,
+    AddContext,
+    GroupType,
+    Usable, //
+};
 
 pub use respond::{
     respond,

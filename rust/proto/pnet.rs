@@ -83,7 +83,7 @@ pub struct Row<'a> {
     pub target: Target<'a>,
 }
 
-impl<'a> Target<'a> {
+impl Target<'_> {
     /// Checks a name and, for an RDMA device, its port.
     ///
     /// # Errors

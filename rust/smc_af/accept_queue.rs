@@ -397,6 +397,7 @@ impl WorkItem for Handshake {
 
     fn run(this: Arc<Self>) {
         let outcome = smc_clc::server(&this.tcp, &this.setup);
+        this.tcp.forget_option();
         this.queue.finish(&this, outcome);
     }
 }

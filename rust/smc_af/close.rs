@@ -30,6 +30,7 @@ pub(super) fn shutdown(sk: Open<'_, SmcSock>, how: Shutdown) -> Result {
             if let State::Listening { queue, .. } = old {
                 queue.close();
             }
+            tcp.forget_option();
             let outcome = tcp.shutdown(how);
             sk.wake_state();
             outcome

@@ -114,10 +114,18 @@ fn begin(sk: &Open<'_, SmcSock>, state: &mut State, addr: &Address<'_>) -> Resul
     }
     let tcp = sk.attached()?.tcp.clone();
     let waker = SockWaker::new()?;
+    // Without the option the connection goes by TCP.
+    let _ = sk
+        .ctx
+        .want_option(sk.net())
+        .and_then(|()| tcp.ask_on_connect());
     match tcp.connect(addr, true) {
         Ok(()) => (),
         Err(err) if err == EINPROGRESS => (),
-        Err(err) => return Err(err),
+        Err(err) => {
+            tcp.forget_option();
+            return Err(err);
+        }
     }
     drop(SmcSock::transition(
         sk,
@@ -183,6 +191,7 @@ fn drive(sk: &SockRef<SmcSock>, tcp: &Arc<TcpSocket>, waker: Arc<SockWaker>) {
         Err(err) => Err(err),
         Ok(()) => handshake(sk, tcp, &waker),
     };
+    tcp.forget_option();
     finish(sk, tcp, &waker, result);
 }
 

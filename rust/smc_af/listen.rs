@@ -29,7 +29,15 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
     match &mut *state {
         State::Init | State::Failed => {
             let queue = AcceptQueue::new(sk.hold(), sk.ctx.clone(), length)?;
-            tcp.listen(backlog).inspect_err(|_| queue.close())?;
+            // Without the option connections go by TCP.
+            let _ = sk
+                .ctx
+                .want_option(sk.net())
+                .and_then(|()| tcp.ask_on_accept());
+            tcp.listen(backlog).inspect_err(|_| {
+                queue.close();
+                tcp.forget_option();
+            })?;
             let to = State::Listening {
                 tcp: tcp.clone(),
                 queue,

@@ -10,6 +10,7 @@ use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
 };
+use zerocopy::IntoBytes;
 
 use crate::kapi::net::{
     put_int,
@@ -139,7 +140,7 @@ pub(super) fn get(
 ) -> Result {
     match (level, name) {
         (SOL_SMC, SMC_LIMIT_HS) => out.write_int(i32::from(sk.limit_hs.load(Relaxed) != 0)),
-        (SOL_SMC, SMC_RS_INFO) => out.write(&info::bytes(sk)),
+        (SOL_SMC, SMC_RS_INFO) => out.write(info::of(sk).as_bytes()),
         (SOL_SMC, _) => Err(ENOPROTOOPT),
         (SOL_TCP, TCP_ULP) => Err(EOPNOTSUPP),
         _ => SmcSock::forward(sk, |tcp| tcp.get_option(level, name, out)),

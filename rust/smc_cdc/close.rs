@@ -78,8 +78,6 @@ struct Then {
     wake: bool,
     /// The socket's error.
     error: Option<Error>,
-    /// The orphan timer.
-    timer: Option<Timer>,
     /// The connection is over.
     over: bool,
     /// What becomes of the TCP connection.
@@ -150,10 +148,25 @@ impl Core {
                 let then = self.event(event);
                 all.wake |= then.wake;
                 all.error = all.error.or(then.error);
-                all.timer = then.timer.or(all.timer);
             }
         }
         all
+    }
+
+    /// Arms or stops the orphan timer. Under the lock, so that no timer is armed for a connection that has left its link
+    /// group: that would run when the module has gone.
+    fn set_timer(&self, timer: Timer) {
+        let Some(me) = &self.me else {
+            return;
+        };
+        match timer {
+            Timer::Arm => {
+                QUEUE.enqueue_delayed::<Connection, 1>(me.clone(), msecs_to_jiffies(ORPHAN_MS));
+            }
+            Timer::Stop => {
+                cancel_delayed::<Connection, 1>(me);
+            }
+        }
     }
 
     /// Runs an event through the machine and carries out what belongs under the lock. An event that does not fit the
@@ -169,7 +182,6 @@ impl Core {
     fn apply_actions(&mut self, actions: &Actions) -> Then {
         let mut then = Then {
             wake: actions.wake,
-            timer: actions.timer,
             tcp: actions.tcp,
             error: actions.error.map(|error| match error {
                 SocketError::Reset => ECONNRESET,
@@ -187,8 +199,9 @@ impl Core {
             conn.request_close(flags);
             then.push = true;
         }
-        if actions.timer == Some(Timer::Arm) {
+        if let Some(timer) = actions.timer {
             self.waiting = self.conn.as_ref().map_or(0, Conn::unfinished);
+            self.set_timer(timer);
         }
         self.ended |= actions.finish;
         then.over = self.is_over();
@@ -203,8 +216,6 @@ pub(super) struct PeerClosed {
     pub(super) wake: bool,
     /// The socket's error.
     pub(super) error: Option<Error>,
-    /// The orphan timer.
-    pub(super) timer: Option<Timer>,
 }
 
 impl Connection {
@@ -258,6 +269,12 @@ impl Connection {
     /// Gives the connection up: the application sees `ECONNABORTED`, the peer an abort.
     pub(crate) fn abort(&self) {
         let then = self.core.lock().event(Event::LocalAbort);
+        self.run_actions(then);
+    }
+
+    /// The peer's TCP connection was reset: it has aborted, whatever could not be said by RDMA (RFC 7609, section 4.8.2).
+    pub(crate) fn tcp_was_reset(&self) {
+        let then = self.core.lock().event(Event::PeerAbort);
         self.run_actions(then);
     }
 
@@ -336,9 +353,6 @@ impl Connection {
 
     /// Does what was decided under the lock.
     fn run_actions(&self, then: Then) {
-        if let Some(timer) = then.timer {
-            self.set_timer(timer);
-        }
         if let Some(error) = then.error {
             self.wake(|w| w.failed(error));
         }
@@ -353,21 +367,6 @@ impl Connection {
         }
     }
 
-    /// Arms or stops the orphan timer. May be called in softirq.
-    pub(super) fn set_timer(&self, timer: Timer) {
-        let Some(me) = self.core.lock().me.clone() else {
-            return;
-        };
-        match timer {
-            Timer::Arm => {
-                QUEUE.enqueue_delayed::<Connection, 1>(me, msecs_to_jiffies(ORPHAN_MS));
-            }
-            Timer::Stop => {
-                cancel_delayed::<Connection, 1>(&me);
-            }
-        }
-    }
-
     /// Leaves the link group soon, from a work item.
     pub(super) fn finish_later(&self) {
         let me = self.core.lock().me.clone();
@@ -378,11 +377,14 @@ impl Connection {
 
     /// Leaves the table of the link group: no callback comes any more. Done once.
     pub(super) fn finish(&self) {
-        let me = self.core.lock().me.take();
-        let Some(me) = me else {
+        let me = {
+            let mut core = self.core.lock();
+            core.set_timer(Timer::Stop);
+            core.me.take()
+        };
+        let Some(_me) = me else {
             return;
         };
-        cancel_delayed::<Connection, 1>(&me);
         if let Some(token) = self.token() {
             self.group().detach(token);
         }
@@ -399,14 +401,14 @@ impl WorkItem<1> for Connection {
             let left = core.conn.as_ref().map_or(0, Conn::unfinished);
             if left < core.waiting {
                 core.waiting = left;
+                core.set_timer(Timer::Arm);
                 None
             } else {
                 Some(core.event(Event::Timeout))
             }
         };
-        match then {
-            None => this.set_timer(Timer::Arm),
-            Some(then) => this.run_actions(then),
+        if let Some(then) = then {
+            this.run_actions(then);
         }
     }
 }

@@ -99,17 +99,18 @@ impl Connection {
         if effects.stale {
             return Ok(Then::default());
         }
+        let mut push = effects.push || effects.close.any();
         if let Some(Urgent::Present { offset }) = effects.urgent {
             let mut byte = [0];
             self.rmb.read_bytes(offset, &mut byte);
             let [value] = byte;
-            conn.urgent_arrived(value);
+            push |= conn.urgent_arrived(value);
         }
         let closed = core.peer_closes(effects.close);
         Ok(Then {
             readable: effects.arrived > 0 || effects.urgent.is_some(),
             writable: effects.urgent_read,
-            push: effects.push || effects.close.any(),
+            push,
             closed,
             over: core.is_over(),
         })
@@ -133,9 +134,6 @@ impl Connection {
         }
         if then.writable {
             self.wake(|w| w.writable());
-        }
-        if let Some(timer) = then.closed.timer {
-            self.set_timer(timer);
         }
         if let Some(error) = then.closed.error {
             self.wake(|w| w.failed(error));

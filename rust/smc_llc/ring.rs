@@ -61,7 +61,7 @@ const SPARE_RMBS: usize = 8;
 const IN_USE: i32 = 0;
 /// The connection has let go of it.
 const RETURNED: i32 = 1;
-/// Waits for the next connection; its key is not valid.
+/// Waits for the next connection, under a key that the peer does not know.
 const SPARE: i32 = 2;
 
 /// An RMB of a group.
@@ -295,7 +295,7 @@ impl LinkGroup {
 
     /// Makes the key of an RMB valid, if the link can send already.
     fn validate(self: &Arc<Self>, memory: &RmbMemory, region: &Arc<Mr>) -> Result {
-        if self.can_send() {
+        if !memory.registered.load(Acquire) && self.can_send() {
             self.register(region)?;
             memory.registered.store(true, Release);
         }
@@ -459,6 +459,8 @@ impl LinkGroup {
         }
         region.fresh_key();
         memory.ring.clear();
+        // Valid already, but known to nobody: the next connection does not have to wait for it.
+        self.validate(memory, &region)?;
         memory.owner.store(SPARE, Release);
         Ok(())
     }

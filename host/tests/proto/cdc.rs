@@ -2,10 +2,10 @@
 
 //! The CDC message against a vector, truncation, corruption and reserved bits.
 
-use smc_proto_host::proto::cdc::*;
-use smc_proto_host::proto::cursor::Cursor;
-use smc_proto_host::proto::error::{EncodeError, Why};
-use smc_proto_host::proto::ids::AlertToken;
+use crate::proto::cdc::*;
+use crate::proto::cursor::Cursor;
+use crate::proto::error::{EncodeError, Why};
+use crate::proto::ids::AlertToken;
 
 use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 

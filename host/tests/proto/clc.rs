@@ -2,11 +2,11 @@
 
 //! CLC messages against vectors, truncation, corruption and reserved bits.
 
-use smc_proto_host::proto::clc::*;
-use smc_proto_host::proto::error::{DecodeError, EncodeError, Why};
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::reason::DeclineReason;
-use smc_proto_host::proto::size::RmbeSizeCode;
+use crate::proto::clc::*;
+use crate::proto::error::{DecodeError, EncodeError, Why};
+use crate::proto::ids::*;
+use crate::proto::reason::DeclineReason;
+use crate::proto::size::RmbeSizeCode;
 
 use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 
@@ -75,6 +75,10 @@ fn proposal_of_version_1_over_ipv6_skips_the_unknown_area() {
     assert_eq!(v6.len(), 2);
     assert_eq!((v6[0].0[5], v6[0].1), (1, 64));
     assert_eq!((v6[1].0[5], v6[1].1), (2, 48));
+    let area = p.prefixes.unwrap();
+    assert_eq!((area.v6.len(), area.v6.is_empty()), (2, false));
+    assert!(area.shares_v6([([9; 16], 48), v6[1]].into_iter()));
+    assert!(!area.shares_v6([([9; 16], 48), (v6[1].0, 64)].into_iter()));
 }
 
 #[test]

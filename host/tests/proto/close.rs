@@ -2,7 +2,7 @@
 
 //! The state machine of a socket: every state with every event, written down.
 
-use smc_proto_host::proto::close::{State as S, *};
+use crate::proto::close::{State as S, *};
 
 /// A way into each state, with what distinguishes machines in the same state.
 fn ways() -> Vec<(&'static str, Vec<Event>)> {

@@ -2,10 +2,10 @@
 
 //! What a peer may claim, and when updates and flags go out.
 
-use smc_proto_host::proto::cdc::{ConnFlags, Message, ProdFlags};
-use smc_proto_host::proto::conn::{Conn, ConnViolation, OutOfRange};
-use smc_proto_host::proto::cursor::{Cursor, Pos};
-use smc_proto_host::proto::ids::AlertToken;
+use crate::proto::cdc::{ConnFlags, Message, ProdFlags};
+use crate::proto::conn::{Conn, ConnViolation, OutOfRange};
+use crate::proto::cursor::{Cursor, Pos};
+use crate::proto::ids::AlertToken;
 
 use crate::common::property;
 use crate::sim::{conn, Pair, Setup};
@@ -76,8 +76,8 @@ fn reading_gives_the_peer_no_space_before_it_was_told() {
     assert_eq!(c.on_cdc(&more).unwrap().arrived, 1);
 }
 
-fn c_push() -> smc_proto_host::proto::conn::Consumed {
-    smc_proto_host::proto::conn::Consumed { push: true }
+fn c_push() -> crate::proto::conn::Consumed {
+    crate::proto::conn::Consumed { push: true }
 }
 
 #[test]
@@ -475,4 +475,40 @@ fn random_messages_never_upset_a_connection() {
             }
         }
     });
+}
+
+#[test]
+fn token_goes_through_a_number_and_comes_back() {
+    // Positions beyond 4 GiB, with the low half of the end below that of what has completed.
+    let start = (7 << 32) - 20;
+    let mut c = conn(64, 64, 16, 1, 16);
+    c.start_at(Pos::new(start), Pos::ZERO, 0xffff, 0);
+    c.commit_write(40).unwrap();
+    let plans: Vec<_> = std::iter::from_fn(|| c.plan_tx(true)).collect();
+    assert_eq!(plans.len(), 3);
+    for plan in &plans {
+        let token = c.token_of(plan.token.to_cookie());
+        assert_eq!(token, plan.token);
+        assert_eq!(c.tx_done(token).freed, plan.data_len());
+    }
+    assert!(c.is_drained());
+    // A token of an old link is recognised as such, whatever has completed since.
+    let _ = c.begin_failover();
+    let old = c.token_of(plans[0].token.to_cookie());
+    assert_eq!(c.tx_done(old).freed, 0);
+    assert!(c.is_drained());
+}
+
+#[test]
+fn nothing_is_written_to_a_peer_that_has_closed() {
+    let mut c = fresh();
+    c.commit_write(SEND).unwrap();
+    assert_eq!(c.plan_tx(true).unwrap().data_len(), PEER);
+    // The peer has read all, which opens the window, and closes with the same message.
+    let mut m = msg(1, 0, PEER.into());
+    m.conn_flags.closed = true;
+    let fx = c.on_cdc(&m).unwrap();
+    assert!(fx.close.closed && !fx.push);
+    assert_eq!((c.window(), c.unsent()), (PEER, SEND - PEER));
+    assert_eq!(c.plan_tx(true), None);
 }

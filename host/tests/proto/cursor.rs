@@ -2,7 +2,7 @@
 
 //! Positions and wire cursors against arithmetic without bounds.
 
-use smc_proto_host::proto::cursor::*;
+use crate::proto::cursor::*;
 
 use crate::common::property;
 

@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use smc_proto_host::proto::cdc::ConnFlags;
-use smc_proto_host::proto::close::{Actions, Event, Machine, Send, State, Timer};
+use crate::proto::cdc::ConnFlags;
+use crate::proto::close::{Actions, Event, Machine, Send, State, Timer};
 
 use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup};

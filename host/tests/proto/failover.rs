@@ -4,8 +4,8 @@
 
 use std::cell::Cell;
 
-use smc_proto_host::proto::cdc::{ConnFlags, Message};
-use smc_proto_host::proto::conn::{ConnViolation, TxToken};
+use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::conn::{ConnViolation, TxToken};
 
 use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup};
@@ -200,6 +200,24 @@ fn run(rng: &mut Rng) -> u64 {
     for (i, done) in done.into_iter().enumerate() {
         assert_eq!(l.pair.sides[1 - i].peer.sending_done, done);
     }
+    // The last word is repeated too when the link dies with it.
+    for i in 0..2 {
+        l.pair.close(
+            i,
+            ConnFlags {
+                closed: true,
+                ..ConnFlags::default()
+            },
+        );
+        if rng.one_in(2) {
+            changes += 1;
+            l.fail(rng);
+        }
+    }
+    l.settle(rng);
+    for s in &l.pair.sides {
+        assert!(s.peer.closed);
+    }
     changes
 }
 
@@ -326,4 +344,25 @@ fn message_is_due_after_a_change_even_without_data() {
     let _ = p.sides[0].conn.begin_failover().unwrap();
     let plan = p.sides[0].conn.plan_tx(true).unwrap();
     assert_eq!(plan.data_len(), 0);
+}
+
+#[test]
+fn done_flag_is_repeated_with_the_last_byte_only() {
+    let mut p = Pair::new(Setup {
+        max_chain: 4,
+        ..Setup::default()
+    });
+    p.write(0, 12);
+    p.close(
+        0,
+        ConnFlags {
+            sending_done: true,
+            ..ConnFlags::default()
+        },
+    );
+    let _ = p.sides[0].conn.begin_failover();
+    let flags: Vec<bool> = std::iter::from_fn(|| p.sides[0].conn.plan_tx(true))
+        .map(|plan| plan.cdc.conn_flags.sending_done)
+        .collect();
+    assert_eq!(flags, [false, false, true]);
 }

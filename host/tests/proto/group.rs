@@ -2,10 +2,10 @@
 
 //! Matching of link groups, the token table, and what a link answers.
 
-use smc_proto_host::proto::clc::Version as ClcVersion;
-use smc_proto_host::proto::group::*;
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::llc::{self, *};
+use crate::proto::clc::Version as ClcVersion;
+use crate::proto::group::*;
+use crate::proto::ids::*;
+use crate::proto::llc::{self, *};
 
 fn identity(role: Role) -> Identity {
     Identity {

@@ -2,9 +2,9 @@
 
 //! LLC messages against vectors, truncation, corruption and reserved bits.
 
-use smc_proto_host::proto::error::{DecodeError, EncodeError, Why};
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::llc::*;
+use crate::proto::error::{DecodeError, EncodeError, Why};
+use crate::proto::ids::*;
+use crate::proto::llc::*;
 
 use crate::common::{ignores_reserved, property, refuses_truncations, survives_corruption, vector};
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the protocol core; one binary, so that it links once.
+//! Tests of the protocol core; one binary, so that it links once, with the core inside, so that
+//! coverage counts its generic functions where they are used.
+
+#[path = "../../../rust/proto/mod.rs"]
+mod proto;
 
 mod cdc;
 mod clc;
@@ -10,6 +14,7 @@ mod conn_limits;
 mod cursor;
 mod endpoint;
 mod failover;
+mod flow;
 mod group;
 mod llc;
 mod negotiate;

@@ -2,10 +2,10 @@
 
 //! What both sides agree on, and the reason on every path that ends in a Decline.
 
-use smc_proto_host::proto::clc::*;
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::reason::DeclineReason as Reason;
-use smc_proto_host::proto::size::RmbeSizeCode;
+use crate::proto::clc::*;
+use crate::proto::ids::*;
+use crate::proto::reason::DeclineReason as Reason;
+use crate::proto::size::RmbeSizeCode;
 
 const PEER: PeerId = PeerId([1; 8]);
 

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use smc_proto_host::proto::cdc::ConnFlags;
+use crate::proto::cdc::ConnFlags;
 
 use crate::common::{property, seed, Rng};
 use crate::sim::{Pair, Setup};

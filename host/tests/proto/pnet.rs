@@ -2,9 +2,9 @@
 
 //! Physical network ids and size statistics.
 
-use smc_proto_host::proto::error::Why;
-use smc_proto_host::proto::pnet::*;
-use smc_proto_host::proto::stats::{bucket, BUCKETS};
+use crate::proto::error::Why;
+use crate::proto::pnet::*;
+use crate::proto::stats::{bucket, BUCKETS};
 
 fn id(name: &str) -> PnetId {
     PnetId::new(name.as_bytes()).unwrap()

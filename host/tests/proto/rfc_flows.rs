@@ -6,7 +6,7 @@
 //! from 4 to 9,999. Here an element starts with its first byte; 9,996 bytes and cursors that are
 //! four less are the same flow.
 
-use smc_proto_host::proto::cdc::Message;
+use crate::proto::cdc::Message;
 
 use crate::sim::{Pair, Setup};
 

@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 
-use smc_proto_host::proto::cdc::{ConnFlags, Message};
-use smc_proto_host::proto::conn::{
+use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::conn::{
     Conn, ConnViolation, DoneEffects, Params, PeerClose, RxEffects, TxPlan, TxToken, Urgent,
 };
-use smc_proto_host::proto::cursor::{Pos, RingSize};
-use smc_proto_host::proto::ids::AlertToken;
+use crate::proto::cursor::{Pos, RingSize};
+use crate::proto::ids::AlertToken;
 
 /// The byte at a position of the stream of one side.
 pub fn pattern(side: usize, pos: u64) -> u8 {

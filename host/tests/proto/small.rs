@@ -2,11 +2,11 @@
 
 //! Numbers, names, size classes, reasons.
 
-use smc_proto_host::proto::error::*;
-use smc_proto_host::proto::ids::*;
-use smc_proto_host::proto::reason::DeclineReason;
-use smc_proto_host::proto::size::*;
-use smc_proto_host::proto::wire::{Reader, Writer};
+use crate::proto::error::*;
+use crate::proto::ids::*;
+use crate::proto::reason::DeclineReason;
+use crate::proto::size::*;
+use crate::proto::wire::{Reader, Writer};
 
 #[test]
 fn default_enterprise_id_is_valid() {
@@ -213,8 +213,8 @@ fn reader_and_writer_stop_at_the_end() {
 
 #[test]
 fn errors_convert_into_one() {
-    use smc_proto_host::proto::close::{Event, InvalidTransition, State};
-    use smc_proto_host::proto::conn::ConnViolation;
+    use crate::proto::close::{Event, InvalidTransition, State};
+    use crate::proto::conn::ConnViolation;
     let d = DecodeError::new("x", Why::Value);
     let t = InvalidTransition {
         from: State::Init,
@@ -234,4 +234,13 @@ fn errors_convert_into_one() {
         ProtoError::from(DeclineReason::MEM),
         ProtoError::Decline(DeclineReason::MEM)
     );
+}
+
+#[test]
+fn defaults_are_what_their_names_say() {
+    use crate::proto::close::Machine;
+    assert_eq!(RmbeSizeCode::default().bytes(), 65_536);
+    assert_eq!(Machine::default(), Machine::new());
+    assert!(!Machine::new().peer_closed());
+    assert_eq!(LinkUserId::from_number(0x0102_0304).0, [1, 2, 3, 4]);
 }

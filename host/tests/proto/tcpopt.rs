@@ -2,7 +2,7 @@
 
 //! Finding and adding the TCP option.
 
-use smc_proto_host::proto::tcpopt::*;
+use crate::proto::tcpopt::*;
 
 use crate::common::property;
 

@@ -2,7 +2,7 @@
 
 //! Urgent data in both directions (RFC 7609, sections 4.7.5 and 4.7.6).
 
-use smc_proto_host::proto::conn::{OutOfRange, UrgentError};
+use crate::proto::conn::{OutOfRange, UrgentError};
 
 use crate::common::{property, Rng};
 use crate::sim::{pattern, Pair, Setup};

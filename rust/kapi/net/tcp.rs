@@ -219,11 +219,6 @@ impl TcpSocket {
         unsafe { op(self.as_raw(), (&raw mut addr).cast(), len, O_NONBLOCK) };
     }
 
-    /// Whether the peer said that it speaks SMC.
-    pub fn peer_has_smc(&self) -> bool {
-        false
-    }
-
     /// Begins to accept connections, or changes the length of the queue.
     pub fn listen(&self, backlog: c_int) -> Result {
         let op = self.ops().listen.ok_or(EOPNOTSUPP)?;
@@ -587,6 +582,7 @@ impl TcpSocket {
 
 impl Drop for TcpSocket {
     fn drop(&mut self) {
+        self.forget_option();
         // SAFETY: By the type invariant the socket is valid and ours.
         unsafe { bindings::sock_release(self.as_raw()) };
     }

@@ -1,0 +1,3 @@
+insmod smc_rs.ko; python3 tmp/opt.py; rc=$?
+sleep 1; ip netns list; lsmod | grep smc; rmmod smc_rs && echo unloaded
+exit $rc
