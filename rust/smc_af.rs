@@ -5,7 +5,6 @@
 //! This file is the crate root: it lists the rooms and registers them in the order in which they must go away. A room
 //! uses only rooms that stand above it here.
 
-#![allow(dead_code)]
 #![deny(
     missing_docs,
     unsafe_op_in_unsafe_fn,

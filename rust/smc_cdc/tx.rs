@@ -124,12 +124,6 @@ impl Connection {
             .is_some_and(|conn| conn.should_hold(cork, autocork))
     }
 
-    /// Free bytes of the send ring.
-    pub(crate) fn send_space(&self) -> u32 {
-        let core = self.core.lock();
-        core.conn.as_ref().map_or(0, Conn::send_space)
-    }
-
     /// Bytes that the peer has not taken yet, and those of them that have not left (SIOCOUTQ, SIOCOUTQNSD).
     pub(crate) fn out_queue(&self) -> (u32, u32) {
         let core = self.core.lock();
