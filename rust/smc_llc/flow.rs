@@ -343,9 +343,19 @@ impl LinkGroup {
     ///
     /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
     pub(crate) fn confirm_rkey(self: &Arc<Self>, rmb: &Rmb) -> Result<(), DeclineReason> {
-        let (rkey, vaddr) = (rmb.rkey(), rmb.vaddr());
         // Whatever comes of it, the peer may know the key from here on.
-        self.mark_known(rmb);
+        if self.mark_known(rmb) {
+            return Ok(());
+        }
+        self.tell_key(rmb.rkey(), rmb.vaddr())
+    }
+
+    /// Tells the peer a key and waits for its answer. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
+    pub(super) fn tell_key(self: &Arc<Self>, rkey: Rkey, vaddr: Vaddr) -> Result<(), DeclineReason> {
         let taken = self.ask(
             Body::ConfirmRkey(ConfirmRkey::single(rkey, vaddr)),
             |answer| match answer {

@@ -269,6 +269,8 @@ pub(crate) struct LinkGroup {
     pub(super) last_heard: Atomic<i64>,
     /// When the peer was last asked whether it is there.
     pub(super) test_sent: Atomic<i64>,
+    /// Rings that connections have let go of since somebody looked.
+    pub(super) returned: Atomic<i32>,
     /// Hardware objects.
     #[pin]
     hardware: Mutex<Hardware>,
@@ -419,6 +421,7 @@ impl LinkGroup {
                 idle_since: Atomic::new(0),
                 last_heard: Atomic::new(0),
                 test_sent: Atomic::new(0),
+                returned: Atomic::new(0),
                 hardware <- new_mutex!(
                     Hardware {
                         domain: None,

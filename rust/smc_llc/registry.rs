@@ -145,6 +145,7 @@ impl WorkItem for Registry {
             if group.is_idle(linger_ms) {
                 group.end(Reason::Program);
             } else if group.is_active() {
+                group.tidy_some();
                 group.keep_alive();
             }
         }

@@ -18,6 +18,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
             Relaxed,
             Release, //
         },
@@ -55,7 +56,14 @@ use crate::{
 const RMB_PIECES: usize = 64;
 
 /// RMBs that a group keeps for its next connections.
-const SPARE_RMBS: usize = 8;
+const SPARE_RMBS: usize = 16;
+
+/// Send rings that a group keeps for its next connections.
+const SPARE_SENDS: usize = 16;
+
+/// Rings that connections have let go of before somebody looks after them at once; fewer wait for the clock. One
+/// DELETE_RKEY then names several keys.
+const RETURNED_AT_ONCE: i32 = 12;
 
 /// A connection uses the ring.
 const IN_USE: i32 = 0;
@@ -160,7 +168,7 @@ impl Rmb {
 impl Drop for Rmb {
     fn drop(&mut self) {
         self.memory.owner.store(RETURNED, Release);
-        self.group.tidy_rings();
+        self.group.ring_returned();
     }
 }
 
@@ -205,7 +213,7 @@ impl SendRing {
 impl Drop for SendRing {
     fn drop(&mut self) {
         self.memory.returned.store(true, Release);
-        self.group.tidy_rings();
+        self.group.ring_returned();
     }
 }
 
@@ -319,9 +327,9 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// Remembers that the peer knows the key of an RMB and has to be told to forget it.
-    pub(super) fn mark_known(&self, rmb: &Rmb) {
-        rmb.memory.known.store(true, Release);
+    /// Remembers that the peer knows the key of an RMB and has to be told to forget it; says whether it knew before.
+    pub(super) fn mark_known(&self, rmb: &Rmb) -> bool {
+        rmb.memory.known.xchg(true, Full)
     }
 
     /// Makes a send ring of the wanted size, or smaller; look at its size. May sleep.
@@ -330,6 +338,9 @@ impl LinkGroup {
     ///
     /// `ENOMEM`; `ENOTCONN` when the group ends.
     pub(crate) fn new_send_ring(self: &Arc<Self>, want: RmbeSizeCode) -> Result<SendRing> {
+        if let Some(ring) = self.spare_send_ring(want) {
+            return Ok(ring);
+        }
         let pd = self.domain()?;
         let pieces = self.max_pieces();
         let mut last = ENOMEM;
@@ -361,6 +372,37 @@ impl LinkGroup {
         Err(last)
     }
 
+    /// A send ring of this size that a connection has let go of.
+    ///
+    /// A connection lets go of its ring when nothing of it is on its way any more.
+    fn spare_send_ring(self: &Arc<Self>, size: RmbeSizeCode) -> Option<SendRing> {
+        let rings = self.rings.lock();
+        // The lock is held, so that nobody else takes it.
+        let memory = rings
+            .sends
+            .iter()
+            .find(|m| m.ring.bytes() == size.bytes() && m.returned.load(Acquire))?;
+        memory.returned.store(false, Relaxed);
+        Some(SendRing {
+            memory: memory.clone(),
+            group: self.clone(),
+        })
+    }
+
+    /// Counts a ring that a connection has let go of. Any context.
+    fn ring_returned(self: &Arc<Self>) {
+        if self.returned.fetch_add(1, Full) >= RETURNED_AT_ONCE {
+            self.tidy_rings();
+        }
+    }
+
+    /// Looks after the rings that connections have let go of, if there are any. Called every second or so.
+    pub(super) fn tidy_some(self: &Arc<Self>) {
+        if self.returned.load(Relaxed) > 0 {
+            self.tidy_rings();
+        }
+    }
+
     /// Lets the work item look after rings that connections have let go of. Any context.
     fn tidy_rings(self: &Arc<Self>) {
         registry::QUEUE.enqueue::<LinkGroup, { LinkGroup::TIDY }>(self.clone());
@@ -368,13 +410,21 @@ impl LinkGroup {
 
     /// Looks after rings that connections have let go of. The work item of [`tidy_rings`](Self::tidy_rings).
     pub(super) fn tidy(self: &Arc<Self>) {
+        self.returned.store(0, Relaxed);
         let mut freed_sends = KVec::new();
         let mut returned = KVec::new();
         {
             let mut rings = self.rings.lock();
             let mut at = 0usize;
+            let mut kept = 0usize;
             while let Some(memory) = rings.sends.get(at) {
-                if !memory.returned.load(Acquire) {
+                let keep = if memory.returned.load(Acquire) {
+                    kept = kept.saturating_add(1);
+                    kept <= SPARE_SENDS
+                } else {
+                    true
+                };
+                if keep {
                     at = at.saturating_add(1);
                     continue;
                 }
@@ -413,7 +463,7 @@ impl LinkGroup {
         let mut keys = [Rkey(0); super::flow::KEYS_AT_ONCE];
         let mut used = 0usize;
         for memory in memories {
-            if !memory.known.xchg(false, kernel::sync::atomic::Full) {
+            if !memory.known.xchg(false, Full) {
                 continue;
             }
             let Some(region) = memory.region.lock().clone() else {
@@ -459,8 +509,13 @@ impl LinkGroup {
         }
         region.fresh_key();
         memory.ring.clear();
-        // Valid already, but known to nobody: the next connection does not have to wait for it.
+        // The key is made valid and told to the peer now: the next connection waits for neither.
         self.validate(memory, &region)?;
+        if memory.registered.load(Acquire) {
+            memory.known.store(true, Release);
+            self.tell_key(Rkey(region.rkey()), Vaddr(region.address()))
+                .map_err(|_| ENOSPC)?;
+        }
         memory.owner.store(SPARE, Release);
         Ok(())
     }
