@@ -186,6 +186,8 @@ struct Core {
     me: Option<Arc<Connection>>,
     /// TCP_NODELAY is on: small data is not held back.
     nodelay: bool,
+    /// Somebody found no room in the send ring, or data on its way, and wants to know when that changes.
+    wants_room: bool,
 }
 
 /// One SMC-R connection.
@@ -253,6 +255,7 @@ impl Connection {
                     waiting: 0,
                     me: None,
                     nodelay: false,
+                    wants_room: false,
                 }),
                 waker <- new_bh_lock!(Some(waker)),
                 sender <- new_mutex!(()),

@@ -120,6 +120,23 @@ impl Core {
             || self.machine.state().is_over()
     }
 
+    /// What a poller may know.
+    fn ready(&self) -> Ready {
+        let Some(conn) = self.conn.as_ref() else {
+            return Ready::default();
+        };
+        let ended = self.no_more_data();
+        let may_send = self.may_send().is_ok();
+        let state = self.machine.state();
+        Ready {
+            readable: conn.readable_len() > 0 || ended,
+            writable: !may_send || conn.send_space() > 0,
+            hangup: state.is_over() || ended && !state.may_send(),
+            read_hangup: ended,
+            urgent: conn.urgent_valid(),
+        }
+    }
+
     /// Whether the connection has ended and nothing of it is on its way.
     pub(super) fn is_over(&self) -> bool {
         self.ended
@@ -305,28 +322,21 @@ impl Connection {
 
     /// Everything the application wrote has reached the peer.
     pub(crate) fn is_drained(&self) -> bool {
-        let core = self.core.lock();
-        core.conn
+        let mut core = self.core.lock();
+        let drained = core
+            .conn
             .as_ref()
-            .is_none_or(|conn| conn.is_dead() || conn.is_drained())
+            .is_none_or(|conn| conn.is_dead() || conn.is_drained());
+        core.wants_room |= !drained;
+        drained
     }
 
     /// What a poller may know.
     pub(crate) fn ready(&self) -> Ready {
-        let core = self.core.lock();
-        let Some(conn) = core.conn.as_ref() else {
-            return Ready::default();
-        };
-        let ended = core.no_more_data();
-        let may_send = core.may_send().is_ok();
-        let state = core.machine.state();
-        Ready {
-            readable: conn.readable_len() > 0 || ended,
-            writable: !may_send || conn.send_space() > 0,
-            hangup: state.is_over() || ended && !state.may_send(),
-            read_hangup: ended,
-            urgent: conn.urgent_valid(),
-        }
+        let mut core = self.core.lock();
+        let ready = core.ready();
+        core.wants_room |= !ready.writable;
+        ready
     }
 
     /// A call of the application that closes something.

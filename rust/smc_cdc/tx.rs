@@ -60,7 +60,7 @@ impl Connection {
         let mut fault = false;
         while !from.is_empty() && !fault {
             let ranges = {
-                let core = self.core.lock();
+                let mut core = self.core.lock();
                 if let Err(error) = core.may_send() {
                     if total > 0 {
                         break;
@@ -68,12 +68,14 @@ impl Connection {
                     return Err(error);
                 }
                 let wanted = u32::try_from(from.len()).unwrap_or(PIECE).min(PIECE);
-                match core.conn.as_ref() {
+                let ranges = match core.conn.as_ref() {
                     // The peer has not read the urgent byte before: a second one has to wait.
                     Some(conn) if mode.urgent && conn.urgent_outstanding() => Ranges::EMPTY,
                     Some(conn) => conn.reserve_write(wanted),
                     None => return Err(ENOTCONN),
-                }
+                };
+                core.wants_room |= ranges.total() == 0;
+                ranges
             };
             if ranges.total() == 0 {
                 break;
@@ -231,7 +233,7 @@ impl Connection {
 
     /// A chain has completed, in softirq.
     pub(super) fn sent(&self, cookie: u64, ok: bool) {
-        let (effects, over) = {
+        let (effects, over, writable) = {
             let mut core = self.core.lock();
             let Some(conn) = core.conn.as_mut() else {
                 return;
@@ -242,12 +244,15 @@ impl Connection {
             } else {
                 conn.tx_failed(token)
             };
-            (effects, core.is_over())
+            let news = effects.freed > 0 || effects.drained;
+            // Nobody is woken who does not wait: that would cost a switch of tasks for each message.
+            let writable = news && core::mem::take(&mut core.wants_room);
+            (effects, core.is_over(), writable)
         };
         if effects.push {
             self.push();
         }
-        if effects.freed > 0 || effects.drained {
+        if writable {
             self.wake(|w| w.writable());
         }
         if over {
