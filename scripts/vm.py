@@ -613,7 +613,7 @@ def probe_kvm(kernel, cache):
     say("KVM works" if works else "KVM does not boot the kernel here: software emulation")
     try:
         with open(cache + ".new", "w", encoding="utf-8") as f:
-            json.dump({key: works}, f)
+            json.dump({**{k: v for k, v in known.items() if k.startswith(boot)}, key: works}, f)
         os.replace(cache + ".new", cache)
     except OSError:
         pass
