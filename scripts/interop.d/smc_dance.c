@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "util.h"
@@ -51,7 +52,7 @@ static void usage(FILE *to)
 	      "  close       close\n"
 	      "  mode:NAME   the connection must be smcr or tcp\n"
 	      "  state:A|B   the socket must come to a state (ACTIVE, APPCLOSEWAIT1 ...)\n"
-	      "  die         end by SIGKILL\n"
+	      "  die         the process that holds the connection ends by SIGKILL\n"
 	      "\n"
 	      "Prints \"dance result=ok\", or what went wrong at which step.\n"
 	      "Exit status: 0, 1 for a step that failed, 2 for wrong usage.\n", to);
@@ -432,7 +433,8 @@ static void dance(const char *what)
 int main(int argc, char **argv)
 {
 	unsigned int port;
-	int family, protocol;
+	int family, protocol, status;
+	pid_t child;
 	bool v6;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -446,18 +448,32 @@ int main(int argc, char **argv)
 	family = v6 ? AF_INET6 : AF_INET;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, on_alarm);
-	alarm(40);
+	alarm(45);
 
 	control = established("control", family, argv[2], port + 1, family, IPPROTO_TCP);
 	protocol = !strcmp(argv[4], "tcp") ? IPPROTO_TCP :
 		   !strcmp(argv[4], "inet") ? IPPROTO_SMC : v6;
-	sock = established("smc", family, argv[2], port,
-			   strcmp(argv[4], "smc") ? family : AF_SMC, protocol);
-	for (int i = 5; i < argc; i++) {
-		step = argv[i];
-		step_number = i - 4;
-		dance(argv[i]);
+	child = fork();
+	if (child < 0)
+		fail("fork: %s", strerrorname_np(errno));
+	if (!child) {
+		alarm(40);
+		sock = established("smc", family, argv[2], port,
+				   strcmp(argv[4], "smc") ? family : AF_SMC, protocol);
+		for (int i = 5; i < argc; i++) {
+			step = argv[i];
+			step_number = i - 4;
+			dance(argv[i]);
+		}
+		return 0;
 	}
+	step = "steps";
+	if (waitpid(child, &status, 0) != child)
+		fail("waitpid: %s", strerrorname_np(errno));
+	if (WIFEXITED(status) && WEXITSTATUS(status))
+		return WEXITSTATUS(status);
+	if (WIFSIGNALED(status) && (WTERMSIG(status) != SIGKILL || strcmp(argv[argc - 1], "die")))
+		fail("ended by signal %d", WTERMSIG(status));
 	/* Whoever is done first waits: the other one may still look. */
 	step = "end";
 	keep_step();
