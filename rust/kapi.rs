@@ -4,5 +4,12 @@
 //!
 //! It imports the `kernel` crate and the private bindings, never the protocol core nor the shell.
 
+pub mod event;
+pub mod global;
+pub mod net;
+pub mod pages;
+pub mod random;
+pub mod rdma;
 pub mod sync;
+pub mod uts;
 pub mod work;

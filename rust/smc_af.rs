@@ -2,12 +2,110 @@
 
 //! SMC-R for Linux: an `AF_SMC` stream socket whose bytes travel by RDMA WRITE, or by TCP where they cannot.
 //!
-//! This file is the crate root: it lists the rooms and registers them in the order in which they must go away.
+//! This file is the crate root: it lists the rooms and registers them in the order in which they must go away. A room
+//! uses only rooms that stand above it here.
+
+#![deny(
+    missing_docs,
+    unsafe_op_in_unsafe_fn,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_docs_in_private_items,
+    clippy::missing_safety_doc,
+    clippy::panic,
+    clippy::todo,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unimplemented,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use kernel::prelude::*;
 
-#[allow(dead_code, unreachable_pub, reason = "a library of its own: it offers more than one caller uses")]
+use self::kapi::net::option::OptionRegistration;
+
+mod proto;
+
+#[allow(
+    clippy::as_conversions,
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "a library of its own: it offers more than one caller uses; C constants change their type"
+)]
 mod kapi;
+
+#[deny(unsafe_code)]
+mod net_ctx;
+#[deny(unsafe_code)]
+mod smc_cdc;
+#[deny(unsafe_code)]
+mod smc_clc;
+#[deny(unsafe_code)]
+mod smc_ib;
+#[deny(unsafe_code)]
+mod smc_llc;
+
+/// What an application sees: the sockets.
+#[deny(unsafe_code)]
+mod smc_af {
+    mod accept_queue;
+    mod close;
+    mod connect;
+    mod data;
+    mod info;
+    mod listen;
+    mod poll;
+    mod socket;
+    mod sockopt;
+    mod state;
+    mod waker;
+
+    use kernel::prelude::*;
+
+    use crate::kapi::{
+        net::{
+            TypeNames,
+            TypesRegistration, //
+        },
+        work::{
+            Kind,
+            ModuleQueue,
+            QueueRegistration, //
+        },
+    };
+
+    /// Runs what the sockets' work items do: connects, handshakes, accepting.
+    static HANDSHAKES: ModuleQueue = ModuleQueue::new();
+
+    /// The sockets' part of the module. The fields go in this order.
+    pub(crate) struct Registration {
+        /// The socket types.
+        _types: TypesRegistration<socket::SmcSock>,
+        /// Waits for all work.
+        _queue: QueueRegistration,
+    }
+
+    impl Registration {
+        /// Begins to offer sockets.
+        ///
+        /// # Errors
+        ///
+        /// `EEXIST` when another implementation of SMC is there; `ENOMEM`.
+        pub(crate) fn new() -> Result<Self> {
+            let queue = HANDSHAKES.register(c"smc_handshake", Kind::Unbound)?;
+            let types = socket::TYPES.register(TypeNames {
+                v4: c"SMC",
+                v6: c"SMC6",
+            })?;
+            Ok(Self {
+                _types: types,
+                _queue: queue,
+            })
+        }
+    }
+}
 
 module! {
     type: SmcModule,
@@ -15,13 +113,40 @@ module! {
     authors: ["The smc-rs developers"],
     description: "Shared Memory Communications over RDMA (SMC-R)",
     license: "GPL",
+    alias: ["net-pf-43", "net-pf-2-proto-256-type-1", "net-pf-10-proto-256-type-1"],
 }
 
-/// Everything the module has registered.
-struct SmcModule;
+/// Everything the module has registered. The fields go in this order.
+struct SmcModule {
+    /// The sockets.
+    _af: smc_af::Registration,
+    /// RDMA devices.
+    _ib: smc_ib::Registration,
+    /// Link groups, which end with all their connections.
+    _llc: smc_llc::Registration,
+    /// What connections leave behind for later.
+    _cdc: smc_cdc::Registration,
+    /// What is kept for each namespace.
+    _nets: net_ctx::Registration,
+    /// The TCP option.
+    _option: OptionRegistration,
+}
 
 impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self)
+        let option = OptionRegistration::new(net_ctx::OPTION)?;
+        let nets = net_ctx::NetCtx::register()?;
+        let cdc = smc_cdc::Registration::new()?;
+        let llc = smc_llc::Registration::new()?;
+        let ib = smc_ib::Registration::new(llc.device_user())?;
+        let af = smc_af::Registration::new()?;
+        Ok(Self {
+            _af: af,
+            _ib: ib,
+            _llc: llc,
+            _cdc: cdc,
+            _nets: nets,
+            _option: option,
+        })
     }
 }

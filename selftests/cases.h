@@ -33,6 +33,7 @@ struct suite {
 	bool (*prepare)(void);	/* before the first case; false: skip them all */
 };
 
+extern const struct suite suite_load;
 extern const struct suite suite_socket;
 extern const struct suite suite_fallback;
 extern const struct suite suite_transfer;
@@ -151,15 +152,28 @@ void expect_eof(int fd);
 /* Catches the signal without SA_RESTART; counts into got_signal. */
 extern volatile int got_signal;
 void catch_signal(int sig);
-/* Sends sig to the calling thread every ms milliseconds from now on. */
-void alarm_thread(int sig, unsigned int ms);
+/* Sends sig to the calling thread every ms milliseconds, until stopped. */
+void alarm_start(int sig, unsigned int ms);
+void alarm_stop(void);
 
 /* Runs a shell command, its output indented into the log; its exit status. */
 int sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* First number in a file, or -1. */
 long long file_number(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+struct nlattr;
+
+/* Netlink attributes: append one, returns the place for the next; find one. */
+void *attr_put(void *at, int type, const void *data, size_t len);
+const struct nlattr *attr_find(const void *at, size_t len, int type);
 /* Polls until cond() or the time is over; true if it came. */
 bool busywait(unsigned int ms, bool (*cond)(void *arg), void *arg);
+/* The module; its file is named by SMC_KO. */
+bool module_loaded(void);
+long long module_refcount(void);
+void need_module_file(void);
+void module_load(void);
+/* Zero or -1; never waits. */
+int module_unload(void);
 /* Sockets of a protocol, from /proc/net/protocols; -1 if there is no such one. */
 long long proto_sockets(const char *name);
 
@@ -184,6 +198,8 @@ bool have_rdma_devices(void);
 void expect_smcr_begin(void);
 void expect_smcr_end(uint64_t to_server, uint64_t to_client, unsigned int conns);
 void expect_tcp_end(uint64_t to_server, uint64_t to_client);
+/* The tests are being tested with TCP sockets: no counters, no modes. */
+bool as_tcp(void);
 /* What the kernel says about this end, if it says anything. */
 void check_mode(int fd, unsigned int mode);
 

@@ -285,7 +285,7 @@ static void accept_without_listen_refused(void)
 static void accept_empty_queue_answered(void)
 {
 	for_each_smc_kind(k) {
-		struct timeval tv = { .tv_usec = 60000 };
+		struct timeval tv = { .tv_usec = 150000 };
 		struct sockaddr_storage ss;
 		socklen_t len;
 		int fd = listener(k, &ss, &len);
@@ -293,7 +293,7 @@ static void accept_empty_queue_answered(void)
 
 		CHECK_OK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 		CHECK_ERRNO(accept(fd, NULL, NULL), EAGAIN);
-		CHECK(now_us() - start >= 50000);
+		CHECK(now_us() - start >= 60000);
 		set_nonblock(fd, true);
 		CHECK_ERRNO(accept(fd, NULL, NULL), EAGAIN);
 		CHECK_ERRNO(accept4(fd, NULL, NULL, 0x40), EINVAL);
@@ -310,9 +310,9 @@ static void accept_signal_interrupts(void)
 		socklen_t len;
 		int fd = listener(k, &ss, &len);
 
-		if (k == SMC4)
-			alarm_thread(SIGUSR1, 50);
+		alarm_start(SIGUSR1, 50);
 		CHECK_ERRNO(accept(fd, NULL, NULL), EINTR);
+		alarm_stop();
 		close(fd);
 	}
 	CHECK(got_signal >= 4);
@@ -390,7 +390,6 @@ static void data_calls_unconnected_refused(void)
 		CHECK_ERRNO(send(fd, &c, 1, MSG_NOSIGNAL), ENOTCONN);
 		CHECK_ERRNO(recv(fd, &c, 1, 0), ENOTCONN);
 		CHECK_ERRNO(recv(fd, &c, 1, MSG_DONTWAIT | MSG_PEEK), ENOTCONN);
-		CHECK_ERRNO(recv(fd, &c, 1, MSG_ERRQUEUE), EINVAL);
 		CHECK_ERRNO(send(l, &c, 1, MSG_NOSIGNAL), EPIPE);
 		CHECK_ERRNO(recv(l, &c, 1, 0), ENOTCONN);
 		close(fd);
@@ -409,7 +408,8 @@ static void shutdown_unconnected_refused(void)
 		CHECK_ERRNO(shutdown(fd, -1), EINVAL);
 		for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
 			CHECK_ERRNO(shutdown(fd, how), ENOTCONN);
-			CHECK_ERRNO(shutdown(l, how), ENOTCONN);
+			/* TCP lets a listener be shut down; it may be refused. */
+			CHECK(!shutdown(l, how) || errno == ENOTCONN);
 		}
 		close(fd);
 		close(l);

@@ -66,7 +66,7 @@ static bool prepare(void)
 		suite_skip_reason("needs two network namespaces");
 		return false;
 	}
-	if (!have_rdma_devices()) {
+	if (!have_rdma_devices() && !as_tcp()) {
 		suite_skip_reason("no RDMA devices with byte counters");
 		return false;
 	}
@@ -88,13 +88,8 @@ static bool prepare(void)
 
 static void need_smcr(void)
 {
-	const char *optional = getenv("SMC_RDMA_OPTIONAL");
-
-	if (!no_smcr[0])
-		return;
-	if (optional && optional[0] == '1')
+	if (no_smcr[0] && !as_tcp())
 		SKIP("%s", no_smcr);
-	FAIL("no SMC-R here: %s", no_smcr);
 }
 
 static struct pair smcr_pair(const struct flavour *f)
@@ -108,9 +103,15 @@ static struct pair smcr_pair(const struct flavour *f)
 	return p;
 }
 
+/* The one case that fails when there is no SMC-R; all others are skipped. */
 static void first_connection_uses_rdma(void)
 {
-	need_smcr();
+	const char *optional = getenv("SMC_RDMA_OPTIONAL");
+
+	if (optional && optional[0] == '1')
+		need_smcr();
+	if (no_smcr[0] && !as_tcp())
+		FAIL("%s", no_smcr);
 }
 
 static void info_describes_both_ends(void)
@@ -217,7 +218,7 @@ static void odd_chunks_wrap_small_rings(void)
 			  .chunk = chunks[(i + 1) % ARRAY_SIZE(chunks)] },
 		};
 
-		pump(f, 2, 15000);
+		pump(f, 2, 30000);
 		expect_smcr_end(400003, 300007, 1);
 		pair_close(&p);
 	}
@@ -278,7 +279,7 @@ static void edge_triggered_arrives(void)
 		  .shut = true, .want_eof = true },
 	};
 
-	pump_et(f, 2, 15000);
+	pump_et(f, 2, 30000);
 	expect_smcr_end(1000000, 2000000, 1);
 	pair_close(&p);
 }
@@ -316,7 +317,7 @@ static void many_tiny_writes_arrive(void)
 		{ .fd = p.s, .to_recv = 3000 },
 	};
 
-	pump(f, 2, 15000);
+	pump(f, 2, 30000);
 	pair_close(&p);
 }
 
@@ -397,6 +398,7 @@ static void receive_flags_work(void)
 		CHECK_OK(ioctl(from, SIOCOUTQ, &v));
 		CHECK(v >= 0 && v <= 10);
 		CHECK_ERRNO(send(from, (void *)8, 4, MSG_NOSIGNAL), EFAULT);
+		CHECK_ERRNO(recv(to, buf, 1, MSG_ERRQUEUE), EINVAL);
 	}
 	exchange(&p, 1000, 1000);
 	pair_close(&p);
@@ -430,17 +432,18 @@ static void peek_and_waitall_across_wrap_are_right(void)
 static void receive_wait_ends_by_timeout_or_signal(void)
 {
 	struct pair p = smcr_pair(&v4);
-	struct timeval tv = { .tv_usec = 60000 }, none = { 0 };
+	struct timeval tv = { .tv_usec = 150000 }, none = { 0 };
 	uint64_t start = now_us();
 	char c;
 
 	CHECK_OK(setsockopt(p.c, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 	CHECK_ERRNO(recv(p.c, &c, 1, 0), EAGAIN);
-	CHECK(now_us() - start >= 50000);
+	CHECK(now_us() - start >= 60000);
 	CHECK_OK(setsockopt(p.c, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
 	catch_signal(SIGUSR1);
-	alarm_thread(SIGUSR1, 50);
+	alarm_start(SIGUSR1, 50);
 	CHECK_ERRNO(recv(p.c, &c, 1, 0), EINTR);
+	alarm_stop();
 	pair_close(&p);
 }
 
@@ -631,7 +634,7 @@ static void twenty_at_once_arrive(void)
 			CHECK_EQ(a.lgr_id, b.lgr_id);
 		}
 	}
-	pump(f, 2 * N, 25000);
+	pump(f, 2 * N, 45000);
 	expect_smcr_end(N * SIZE, N * SIZE, N);
 	for (int i = 0; i < 2 * N; i++)
 		close(f[i].fd);
@@ -725,14 +728,16 @@ static void close_in_every_order_works(void)
 			bool heard = other >= 0 && !strchr(orders[i], *o - 'A' + 'a');
 
 			if (!closing) {
-				CHECK_EQ(send(own, "tail", 4, MSG_NOSIGNAL) == 4 ||
-					 other < 0, 1);
+				/* With nobody left to listen it may fail. */
+				if (other < 0) {
+					shutdown(own, SHUT_WR);
+					continue;
+				}
+				send_all(own, "tail", 4);
 				CHECK_OK(shutdown(own, SHUT_WR));
 				CHECK_ERRNO(send(own, "x", 1, MSG_NOSIGNAL), EPIPE);
-				if (other >= 0) {
-					recv_all(other, buf, 4);
-					expect_eof(other);
-				}
+				recv_all(other, buf, 4);
+				expect_eof(other);
 				continue;
 			}
 			CHECK_OK(close(own));
@@ -815,7 +820,7 @@ static void half_closed_connection_still_carries_data(void)
 		{ .fd = p.s, .to_send = 700000, .send_seed = 2, .shut = true },
 	};
 
-	pump(f, 2, 15000);
+	pump(f, 2, 30000);
 	expect_smcr_end(8, 700000, 1);
 	pair_close(&p);
 }
@@ -940,10 +945,10 @@ static void listener_closed_with_children_ends_them(void)
 
 static void full_backlog_recovers(void)
 {
-	enum { N = 12 };
+	enum { N = 8 };
 
 	struct sockaddr_storage ss;
-	int l, c[N], got = 0;
+	int l, c[N], got = 0, idle = 0;
 	socklen_t len;
 
 	need_smcr();
@@ -954,19 +959,21 @@ static void full_backlog_recovers(void)
 		c[i] = sock_at(CLIENT, SMC4, SOCK_NONBLOCK);
 		CHECK_ERRNO(connect(c[i], (struct sockaddr *)&ss, len), EINPROGRESS);
 	}
-	for (int i = 0; i < 100 && got < N; i++) {
+	while (got < N && idle < (got < 3 ? 30 : 4)) {
 		int s = accept(l, NULL, NULL);
 
 		if (s >= 0) {
 			send_all(s, "y", 1);
 			close(s);
 			got++;
+			idle = 0;
 		} else {
 			CHECK_EQ(errno, EAGAIN);
 			poll_one(l, POLLIN, 200);
+			idle++;
 		}
 	}
-	/* TCP may still be repeating some SYNs; most must be through. */
+	/* TCP repeats the SYNs of the others much later. */
 	CHECK(got >= 3);
 	for (int i = 0; i < N; i++)
 		close(c[i]);
@@ -1041,15 +1048,15 @@ static const struct test_case cases[] = {
 	CASE_LIMIT(sizes_to_server_arrive, 30),
 	CASE_LIMIT(sizes_to_client_arrive, 30),
 	CASE(sizes_both_ways_arrive),
-	CASE(sixteen_mib_to_server_arrive),
-	CASE(sixteen_mib_to_client_arrive),
-	CASE(both_ways_at_once_arrive),
+	CASE_LIMIT(sixteen_mib_to_server_arrive, 60),
+	CASE_LIMIT(sixteen_mib_to_client_arrive, 60),
+	CASE_LIMIT(both_ways_at_once_arrive, 40),
 	CASE(ipproto_smc_sockets_use_rdma),
-	CASE(odd_chunks_wrap_small_rings),
-	CASE(unequal_rings_work),
-	CASE(blocking_calls_arrive),
-	CASE(edge_triggered_arrives),
-	CASE(ping_pong_of_small_messages_arrives),
+	CASE_LIMIT(odd_chunks_wrap_small_rings, 40),
+	CASE_LIMIT(unequal_rings_work, 40),
+	CASE_LIMIT(blocking_calls_arrive, 40),
+	CASE_LIMIT(edge_triggered_arrives, 40),
+	CASE_LIMIT(ping_pong_of_small_messages_arrives, 40),
 	CASE(many_tiny_writes_arrive),
 	CASE(full_ring_blocks_and_reopens),
 	CASE(receive_flags_work),
@@ -1060,10 +1067,10 @@ static const struct test_case cases[] = {
 	CASE(data_before_accept_is_kept),
 	CASE(second_connection_reuses_group),
 	CASE(opposite_direction_works_at_once),
-	CASE_LIMIT(twenty_at_once_arrive, 30),
-	CASE_LIMIT(more_than_255_connections_work, 40),
-	CASE(short_connections_in_a_row_work),
-	CASE(close_in_every_order_works),
+	CASE_LIMIT(twenty_at_once_arrive, 50),
+	CASE_LIMIT(more_than_255_connections_work, 90),
+	CASE_LIMIT(short_connections_in_a_row_work, 40),
+	CASE_LIMIT(close_in_every_order_works, 40),
 	CASE(close_with_data_on_the_way_delivers_it),
 	CASE(close_with_unread_data_resets_peer),
 	CASE(half_closed_connection_still_carries_data),

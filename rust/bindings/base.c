@@ -41,3 +41,8 @@ void smc_helper_smc_flush_workqueue(struct workqueue_struct *wq)
 {
 	__flush_workqueue(wq);
 }
+
+void smc_helper_smc_host_name(char *to, size_t len)
+{
+	memcpy(to, init_uts_ns.name.nodename, min_t(size_t, len, __NEW_UTS_LEN));
+}

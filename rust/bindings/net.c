@@ -1,2 +1,305 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Wrappers for rust/kapi/net/. */
+
+struct net *smc_helper_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+struct net *smc_helper_get_net(struct net *net)
+{
+	return get_net(net);
+}
+
+void smc_helper_put_net(struct net *net)
+{
+	put_net(net);
+}
+
+bool smc_helper_net_eq(const struct net *a, const struct net *b)
+{
+	return net_eq(a, b);
+}
+
+void *smc_helper_net_generic(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
+}
+
+void smc_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void smc_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+void smc_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+void smc_helper_sk_callback_lock(struct sock *sk)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+}
+
+void smc_helper_sk_callback_unlock(struct sock *sk)
+{
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+int smc_helper_sock_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+long smc_helper_sock_rcvtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_rcvtimeo(sk, noblock);
+}
+
+long smc_helper_sock_sndtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_sndtimeo(sk, noblock);
+}
+
+int smc_helper_sock_intr_errno(long timeo)
+{
+	return sock_intr_errno(timeo);
+}
+
+bool smc_helper_current_signal_pending(void)
+{
+	return signal_pending(current);
+}
+
+int smc_helper_sk_state_load(const struct sock *sk)
+{
+	return inet_sk_state_load(sk);
+}
+
+void smc_helper_sk_data_ready(struct sock *sk)
+{
+	sk->sk_data_ready(sk);
+}
+
+void smc_helper_sk_state_change(struct sock *sk)
+{
+	sk->sk_state_change(sk);
+}
+
+void smc_helper_sk_wake_writable(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait,
+					   EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
+	sk_wake_async_rcu(sk, SOCK_WAKE_SPACE, POLL_OUT);
+	rcu_read_unlock();
+}
+
+void smc_helper_sk_wake_async(struct sock *sk, int how, int band)
+{
+	sk_wake_async(sk, how, band);
+}
+
+void smc_helper_sock_poll_wait(struct file *file, struct socket *sock,
+			       struct poll_table_struct *wait)
+{
+	sock_poll_wait(file, sock, wait);
+}
+
+wait_queue_head_t *smc_helper_sk_sleep(struct sock *sk)
+{
+	return sk_sleep(sk);
+}
+
+void smc_helper_init_wait_woken(struct wait_queue_entry *entry)
+{
+	init_wait_func(entry, woken_wake_function);
+}
+
+void smc_helper_init_waitqueue_func_entry(struct wait_queue_entry *entry,
+					  wait_queue_func_t func)
+{
+	init_waitqueue_func_entry(entry, func);
+	INIT_LIST_HEAD(&entry->entry);
+}
+
+u32 smc_helper_key_to_poll(void *key)
+{
+	return (__force u32)key_to_poll(key);
+}
+
+void smc_helper_module_get(struct module *module)
+{
+	__module_get(module);
+}
+
+int smc_helper_copy_from_sockptr(void *to, sockptr_t from, size_t len)
+{
+	return copy_from_sockptr(to, from, len);
+}
+
+int smc_helper_get_user_int(int *to, const int __user *from)
+{
+	return get_user(*to, from);
+}
+
+int smc_helper_put_user_int(int value, int __user *to)
+{
+	return put_user(value, to);
+}
+
+unsigned long smc_helper_copy_to_user(void __user *to, const void *from,
+				      unsigned long len)
+{
+	return copy_to_user(to, from, len);
+}
+
+bool smc_helper_sk_has_xfrm_policy(const struct sock *sk)
+{
+#ifdef CONFIG_XFRM
+	return rcu_access_pointer(sk->sk_policy[0]) ||
+	       rcu_access_pointer(sk->sk_policy[1]);
+#else
+	return false;
+#endif
+}
+
+void smc_helper_sock_set_flag(struct sock *sk, int flag)
+{
+	sock_set_flag(sk, flag);
+}
+
+void smc_helper_sock_custom_sockopt(struct socket *sock)
+{
+	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+}
+
+void smc_helper_iov_iter_kvec(struct iov_iter *iter, unsigned int direction,
+			      const struct kvec *kvec, unsigned long segs,
+			      size_t count)
+{
+	iov_iter_kvec(iter, direction, kvec, segs, count);
+}
+
+void smc_helper_sock_inode_copy_uid(struct socket *to, struct socket *from)
+{
+	SOCK_INODE(to)->i_uid = SOCK_INODE(from)->i_uid;
+}
+
+long smc_helper_msecs_to_jiffies(unsigned int ms)
+{
+	return msecs_to_jiffies(ms);
+}
+
+int smc_helper_inet6_register_protosw(struct inet_protosw *p)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	return inet6_register_protosw(p);
+#else
+	return 0;
+#endif
+}
+
+void smc_helper_inet6_unregister_protosw(struct inet_protosw *p)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	inet6_unregister_protosw(p);
+#endif
+}
+
+bool smc_helper_tcp_has_auth(const struct sock *sk)
+{
+#ifdef CONFIG_TCP_MD5SIG
+	if (rcu_access_pointer(tcp_sk(sk)->md5sig_info))
+		return true;
+#endif
+#ifdef CONFIG_TCP_AO
+	if (rcu_access_pointer(tcp_sk(sk)->ao_info))
+		return true;
+#endif
+	return false;
+}
+
+bool smc_helper_inet_rsk_smc_ok(const struct request_sock *req)
+{
+	return inet_rsk(req)->smc_ok;
+}
+
+void smc_helper_inet_rsk_set_smc_ok(struct request_sock *req, bool ok)
+{
+	inet_rsk(req)->smc_ok = ok;
+}
+
+void __percpu *smc_helper_alloc_percpu_zeroed(size_t size, size_t align)
+{
+	return __alloc_percpu(size, align);
+}
+
+void smc_helper_free_percpu_memory(void __percpu *memory)
+{
+	free_percpu(memory);
+}
+
+void *smc_helper_get_cpu_memory(void __percpu *memory)
+{
+	return get_cpu_ptr(memory);
+}
+
+void smc_helper_put_cpu_memory(void __percpu *memory)
+{
+	put_cpu_ptr(memory);
+}
+
+bool smc_helper_skb_cloned(const struct sk_buff *skb)
+{
+	return skb_cloned(skb);
+}
+
+int smc_helper_skb_tailroom(const struct sk_buff *skb)
+{
+	return skb_tailroom(skb);
+}
+
+unsigned int smc_helper_skb_headlen(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+int smc_helper_skb_transport_offset(const struct sk_buff *skb)
+{
+	return skb_transport_offset(skb);
+}
+
+int smc_helper_skb_network_offset(const struct sk_buff *skb)
+{
+	return skb_network_offset(skb);
+}
+
+unsigned char *smc_helper_skb_transport_header(const struct sk_buff *skb)
+{
+	return skb_transport_header(skb);
+}
+
+unsigned int smc_helper_tcp_hdrlen(const struct sk_buff *skb)
+{
+	return tcp_hdrlen(skb);
+}
+
+u8 smc_helper_skb_ip_summed(const struct sk_buff *skb)
+{
+	return skb->ip_summed;
+}
+
+void smc_helper_sk_copy_reuseport(struct sock *to, const struct sock *from)
+{
+	to->sk_reuseport = from->sk_reuseport;
+}

@@ -1,2 +1,136 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Wrappers for rust/kapi/rdma/ and rust/kapi/pages.rs. */
+
+struct in_device *smc_helper___in_dev_get_rcu(const struct net_device *dev)
+{
+	return __in_dev_get_rcu(dev);
+}
+
+struct page *smc_helper_alloc_pages(gfp_t gfp, unsigned int order)
+{
+	return alloc_pages(gfp, order);
+}
+
+struct net *smc_helper_dev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+u64 smc_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
+			       unsigned long offset, size_t size,
+			       enum dma_data_direction direction)
+{
+	return ib_dma_map_page(dev, page, offset, size, direction);
+}
+
+u64 smc_helper_ib_dma_map_single(struct ib_device *dev, void *ptr, size_t size,
+				 enum dma_data_direction direction)
+{
+	return ib_dma_map_single(dev, ptr, size, direction);
+}
+
+int smc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+bool smc_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
+void smc_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
+					   size_t size,
+					   enum dma_data_direction direction)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, direction);
+}
+
+void smc_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
+					      size_t size,
+					      enum dma_data_direction direction)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, direction);
+}
+
+void smc_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
+				  enum dma_data_direction direction)
+{
+	ib_dma_unmap_page(dev, addr, size, direction);
+}
+
+void smc_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
+				    size_t size,
+				    enum dma_data_direction direction)
+{
+	ib_dma_unmap_single(dev, addr, size, direction);
+}
+
+int smc_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			    const struct ib_recv_wr **bad_wr)
+{
+	return ib_post_recv(qp, wr, bad_wr);
+}
+
+int smc_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			    const struct ib_send_wr **bad_wr)
+{
+	return ib_post_send(qp, wr, bad_wr);
+}
+
+void smc_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey)
+{
+	ib_update_fast_reg_key(mr, newkey);
+}
+
+void smc_helper_init_completion(struct completion *x)
+{
+	init_completion(x);
+}
+
+bool smc_helper_netif_running(const struct net_device *dev)
+{
+	return netif_running(dev);
+}
+
+void *smc_helper_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+void smc_helper_rdma_ah_set_dmac(struct rdma_ah_attr *attr, const u8 *mac)
+{
+	memcpy(rdma_ah_retrieve_dmac(attr), mac, ETH_ALEN);
+}
+
+void smc_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union ib_gid *dgid,
+				u32 flow_label, u8 sgid_index, u8 hop_limit,
+				u8 traffic_class)
+{
+	rdma_ah_set_grh(attr, dgid, flow_label, sgid_index, hop_limit,
+			traffic_class);
+}
+
+void smc_helper_rdma_ah_set_port_num(struct rdma_ah_attr *attr, u32 port_num)
+{
+	rdma_ah_set_port_num(attr, port_num);
+}
+
+enum rdma_ah_attr_type smc_helper_rdma_ah_find_type(struct ib_device *dev,
+						    u32 port_num)
+{
+	return rdma_ah_find_type(dev, port_num);
+}
+
+void smc_helper_sg_set_dma_page(struct scatterlist *sg, struct page *page,
+				unsigned int len, u64 addr)
+{
+	sg_set_page(sg, page, len, 0);
+	sg_dma_address(sg) = addr;
+	sg_dma_len(sg) = len;
+}
+
+void smc_helper_pin_this_module(void)
+{
+	__module_get(THIS_MODULE);
+}

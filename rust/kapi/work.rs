@@ -64,7 +64,11 @@ impl ModuleQueue {
     }
 
     /// Queues `item` after `delay` jiffies; the same answers as [`enqueue`](Self::enqueue).
-    pub fn enqueue_delayed<T, const ID: u64>(&self, item: Arc<T>, delay: kernel::time::Jiffies) -> bool
+    pub fn enqueue_delayed<T, const ID: u64>(
+        &self,
+        item: Arc<T>,
+        delay: kernel::time::Jiffies,
+    ) -> bool
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state machine of a socket: every state with every event, written down.
+
+use crate::proto::close::{State as S, *};
+
+/// A way into each state, with what distinguishes machines in the same state.
+fn ways() -> Vec<(&'static str, Vec<Event>)> {
+    use Event::*;
+    let unread = false;
+    vec![
+        ("INIT", vec![]),
+        ("LISTEN", vec![Listen]),
+        ("ACTIVE", vec![Established]),
+        // After shutdown(WR): the descriptor is open, `closed` was not sent.
+        ("PCW1 shut", vec![Established, ShutdownWrite]),
+        ("PCW1 shut both", vec![Established, ShutdownBoth { unread }]),
+        ("PCW1 closed", vec![Established, Close { unread }]),
+        ("PCW2 shut", vec![Established, ShutdownWrite, PeerDone]),
+        (
+            "PCW2 shut both",
+            vec![Established, ShutdownBoth { unread }, PeerDone],
+        ),
+        ("PCW2 closed", vec![Established, Close { unread }, PeerDone]),
+        ("ACW1 done", vec![Established, PeerDone]),
+        ("ACW1 closed", vec![Established, PeerClosed]),
+        ("ACW2 done", vec![Established, PeerDone, ShutdownWrite]),
+        ("ACW2 closed", vec![Established, PeerClosed, ShutdownWrite]),
+        ("AFCW shut", vec![Established, ShutdownWrite, PeerClosed]),
+        (
+            "AFCW shut both",
+            vec![Established, ShutdownBoth { unread }, PeerClosed],
+        ),
+        (
+            "PFCW open",
+            vec![Established, PeerDone, ShutdownBoth { unread }],
+        ),
+        ("PFCW closed", vec![Established, PeerDone, Close { unread }]),
+        ("PABW open", vec![Established, LocalAbort]),
+        ("PABW closed", vec![Established, Close { unread: true }]),
+        ("PRAB", vec![Established, PeerAbort]),
+        (
+            "CLOSED open",
+            vec![Established, PeerAbort, Close { unread }],
+        ),
+    ]
+}
+
+fn machine(events: &[Event]) -> Machine {
+    let mut m = Machine::new();
+    for e in events {
+        let _ = m.transition(*e).unwrap();
+    }
+    m
+}
+
+fn short(s: S) -> &'static str {
+    match s {
+        S::Active => "ACTIVE",
+        S::Init => "INIT",
+        S::Closed => "CLOSED",
+        S::Listen => "LISTEN",
+        S::PeerCloseWait1 => "PCW1",
+        S::PeerCloseWait2 => "PCW2",
+        S::AppCloseWait1 => "ACW1",
+        S::AppCloseWait2 => "ACW2",
+        S::AppFinCloseWait => "AFCW",
+        S::PeerFinCloseWait => "PFCW",
+        S::PeerAbortWait => "PABW",
+        S::ProcessAbort => "PRAB",
+    }
+}
+
+/// One line per result: next state, then what is to be done.
+fn show(r: Result<Outcome, InvalidTransition>) -> String {
+    let Ok(o) = r else {
+        return "invalid".into();
+    };
+    let a = o.actions;
+    let mut out = short(o.state).to_string();
+    if let Some(s) = a.send {
+        out += match s {
+            Send::Done => " done",
+            Send::Closed => " closed",
+            Send::Abort => " abort",
+        };
+    }
+    if let Some(e) = a.error {
+        out += match e {
+            SocketError::Reset => " ECONNRESET",
+            SocketError::Aborted => " ECONNABORTED",
+        };
+    }
+    if let Some(t) = a.tcp {
+        out += match t {
+            Tcp::Shutdown => " tcp-shutdown",
+            Tcp::Reset => " tcp-reset",
+        };
+    }
+    if let Some(t) = a.timer {
+        out += match t {
+            Timer::Arm => " arm",
+            Timer::Stop => " stop",
+        };
+    }
+    if a.wake {
+        out += " wake";
+    }
+    if a.finish {
+        out += " finish";
+    }
+    out
+}
+
+/// The whole matrix as text.
+fn matrix() -> String {
+    let mut out = String::new();
+    for (name, way) in ways() {
+        for event in Event::ALL {
+            let mut m = machine(&way);
+            let before = m;
+            let r = m.transition(event);
+            if r.is_err() {
+                assert_eq!(m, before, "{name} {event:?}: refused but changed");
+            }
+            let event = format!("{event:?}").replace("unread: ", "");
+            out += &format!("{name:15} {event:24} {}\n", show(r));
+        }
+    }
+    out
+}
+
+#[test]
+fn matrix_is_as_written_down() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/proto/close_matrix.txt");
+    let got = matrix();
+    if std::env::var_os("SMC_BLESS").is_some() {
+        std::fs::write(path, &got).unwrap();
+    }
+    let want = std::fs::read_to_string(path).unwrap();
+    for (w, g) in want.lines().zip(got.lines()) {
+        assert_eq!(g, w);
+    }
+    assert_eq!(got.lines().count(), want.lines().count());
+}
+
+#[test]
+fn every_state_has_a_way_into_it() {
+    let reached: Vec<S> = ways().iter().map(|(_, w)| machine(w).state()).collect();
+    for s in S::ALL {
+        assert!(reached.contains(&s), "{s:?}");
+    }
+}
+
+#[test]
+fn state_numbers_are_those_of_the_diagnosis_interface() {
+    let numbers: Vec<u8> = S::ALL.iter().map(|s| s.number()).collect();
+    assert_eq!(numbers, [1, 2, 7, 10, 20, 21, 22, 23, 24, 25, 26, 27]);
+    for n in 0..=255 {
+        let s = S::from_number(n);
+        assert_eq!(s.map(S::number), numbers.contains(&n).then_some(n));
+    }
+}
+
+/// Plays events and gives the states and what was sent.
+fn play(events: &[Event]) -> Vec<(S, Option<Send>)> {
+    let mut m = Machine::new();
+    let mut out = vec![];
+    let _ = m.transition(Event::Established).unwrap();
+    for e in events {
+        let o = m.transition(*e).unwrap();
+        out.push((o.state, o.actions.send));
+    }
+    out
+}
+
+#[test]
+fn rfc_4_8_1_active_close_by_close() {
+    // 3A, then 3C: the peer closes after us.
+    let got = play(&[Event::Close { unread: false }, Event::PeerClosed]);
+    assert_eq!(
+        got,
+        [(S::PeerCloseWait1, Some(Send::Closed)), (S::Closed, None)]
+    );
+}
+
+#[test]
+fn rfc_4_8_1_active_close_by_shutdown() {
+    // 3A with shutdown, 3B, 3C and 3D: the application closes last.
+    let got = play(&[
+        Event::ShutdownWrite,
+        Event::PeerDone,
+        Event::PeerClosed,
+        Event::Close { unread: false },
+    ]);
+    assert_eq!(
+        got,
+        [
+            (S::PeerCloseWait1, Some(Send::Done)),
+            (S::PeerCloseWait2, None),
+            (S::AppFinCloseWait, None),
+            (S::Closed, Some(Send::Closed)),
+        ]
+    );
+}
+
+#[test]
+fn rfc_4_8_1_passive_close() {
+    // 4A, 4B, 4C, 4D.
+    let got = play(&[
+        Event::PeerDone,
+        Event::ShutdownWrite,
+        Event::Close { unread: false },
+        Event::PeerClosed,
+    ]);
+    assert_eq!(
+        got,
+        [
+            (S::AppCloseWait1, None),
+            (S::AppCloseWait2, Some(Send::Done)),
+            (S::PeerFinCloseWait, Some(Send::Closed)),
+            (S::Closed, None),
+        ]
+    );
+    // 4C when the peer has closed already.
+    let got = play(&[Event::PeerClosed, Event::Close { unread: true }]);
+    assert_eq!(
+        got,
+        [(S::AppCloseWait1, None), (S::Closed, Some(Send::Closed))]
+    );
+}
+
+#[test]
+fn rfc_4_8_1_both_close_at_once() {
+    for peer in [Event::PeerClosed, Event::PeerDone] {
+        let mut m = Machine::new();
+        let _ = m.transition(Event::Established).unwrap();
+        let _ = m.transition(Event::Close { unread: false }).unwrap();
+        let _ = m.transition(peer).unwrap();
+        let o = m.transition(Event::PeerClosed).unwrap();
+        assert_eq!(o.state, S::Closed);
+    }
+}
+
+#[test]
+fn rfc_4_8_2_aborts() {
+    // 1A, 1B.
+    let got = play(&[Event::LocalAbort, Event::PeerAbort]);
+    assert_eq!(
+        got,
+        [(S::PeerAbortWait, Some(Send::Abort)), (S::Closed, None)]
+    );
+    // 1B by the timer.
+    let got = play(&[Event::LocalAbort, Event::Timeout]);
+    assert_eq!(got[1], (S::Closed, None));
+    // 2A, 2B.
+    let got = play(&[Event::PeerAbort, Event::Close { unread: true }]);
+    assert_eq!(got[0], (S::ProcessAbort, Some(Send::Abort)));
+    assert_eq!(got[1].0, S::Closed);
+    // Closing over unread data is an abort (4.8.1, 3A).
+    let got = play(&[Event::Close { unread: true }]);
+    assert_eq!(got, [(S::PeerAbortWait, Some(Send::Abort))]);
+}
+
+/// Follows every sequence of events up to `depth` and judges each step.
+fn explore(m: Machine, timer: bool, finished: bool, depth: usize, seen: &mut usize) {
+    for event in Event::ALL {
+        let mut next = m;
+        let Ok(o) = next.transition(event) else {
+            continue;
+        };
+        *seen += 1;
+        let a = o.actions;
+        let timer = match a.timer {
+            Some(Timer::Arm) => true,
+            Some(Timer::Stop) => {
+                assert!(timer, "{m:?} {event:?}: stopped a timer that was not armed");
+                false
+            }
+            None => timer && event != Event::Timeout,
+        };
+        assert!(!(finished && a.finish), "{m:?} {event:?}: finished twice");
+        let finished = finished || a.finish;
+        assert_eq!(finished, o.state == S::Closed, "{m:?} {event:?}");
+        // Nobody waits for a peer for ever without a descriptor or after an abort.
+        let bounded = !next.is_open() || o.state == S::PeerAbortWait;
+        if o.state.waits_for_peer() && bounded && event != Event::Timeout {
+            assert!(timer, "{m:?} {event:?}: no timer");
+        }
+        if o.state == S::Closed {
+            assert!(!timer, "{m:?} {event:?}: timer in CLOSED");
+        }
+        if m.state() == S::Closed {
+            assert_eq!(o.state, S::Closed);
+        }
+        if depth > 1 {
+            explore(next, timer, finished, depth - 1, seen);
+        }
+    }
+}
+
+#[test]
+fn every_sequence_of_events_ends_once_and_waits_bounded() {
+    let mut seen = 0;
+    explore(Machine::new(), false, false, 5, &mut seen);
+    assert!(seen > 100_000, "{seen}");
+}
+
+#[test]
+fn sending_is_allowed_in_two_states() {
+    let may: Vec<S> = S::ALL.into_iter().filter(|s| s.may_send()).collect();
+    assert_eq!(may, [S::Active, S::AppCloseWait1]);
+}

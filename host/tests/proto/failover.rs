@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link changes in the middle of transfers (RFC 7609, section 4.6).
+
+use std::cell::Cell;
+
+use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::conn::{ConnViolation, TxToken};
+
+use crate::common::{property, Rng};
+use crate::sim::{Pair, Setup};
+
+/// The links of a pair: each side may lose its link and move on at its own time.
+struct Links {
+    pair: Pair,
+    /// The side still posts to a dead link: nothing it posts arrives.
+    down: [bool; 2],
+    /// Validation messages on the new link that have not arrived, always ahead of all chains.
+    validation: [Option<Message>; 2],
+    /// Completions of the dead link that come late, with their outcome.
+    late: [Vec<(TxToken, bool)>; 2],
+}
+
+impl Links {
+    fn new(setup: Setup) -> Self {
+        Self {
+            pair: Pair::new(setup),
+            down: [false; 2],
+            validation: [None, None],
+            late: [vec![], vec![]],
+        }
+    }
+
+    fn deliver(&mut self, i: usize) -> bool {
+        if let Some(m) = self.validation[i].take() {
+            let _ = self.pair.receive(1 - i, &m);
+            return true;
+        }
+        !self.down[i] && self.pair.deliver(i)
+    }
+
+    fn complete(&mut self, i: usize) -> bool {
+        !self.down[i] && self.pair.complete(i)
+    }
+
+    /// The link dies: some chains still get through, for some of them the acknowledgement is
+    /// lost, and a write may have been carried out without its message.
+    fn fail(&mut self, rng: &mut Rng) {
+        for i in 0..2 {
+            if self.down[i] || self.validation[i].is_some() {
+                continue;
+            }
+            for _ in 0..rng.below(3) {
+                self.deliver(i);
+            }
+        }
+        for i in 0..2 {
+            if !self.down[i] && self.validation[i].is_none() {
+                if rng.one_in(2) {
+                    self.pair.write_out(i);
+                }
+                self.down[i] = true;
+            }
+        }
+    }
+
+    /// A side learns of it and moves its connection to another link.
+    fn change(&mut self, i: usize, rng: &mut Rng) {
+        if !self.down[i] {
+            return;
+        }
+        self.down[i] = false;
+        let s = &mut self.pair.sides[i];
+        // In order: what completed, then what was flushed.
+        let good = rng.below(s.completions.len() as u64 + 1) as usize;
+        let mut old: Vec<(TxToken, bool)> = s
+            .completions
+            .drain(..)
+            .enumerate()
+            .map(|(n, t)| (t, n < good))
+            .collect();
+        old.extend(s.chains.drain(..).map(|p| (p.token, false)));
+        // Some of them come only after the change.
+        let early = rng.below(old.len() as u64 + 1) as usize;
+        let late = old.split_off(early);
+        for (token, ok) in old {
+            self.outcome(i, token, ok);
+        }
+        // What the early outcomes made it post went to the dead link too.
+        let s = &mut self.pair.sides[i];
+        let mut late = late;
+        late.extend(s.chains.drain(..).map(|p| (p.token, false)));
+        self.late[i].extend(late);
+        self.validation[i] = s.conn.begin_failover();
+        self.pair.push(i);
+    }
+
+    fn outcome(&mut self, i: usize, token: TxToken, ok: bool) {
+        let conn = &mut self.pair.sides[i].conn;
+        let fx = if ok {
+            conn.tx_done(token)
+        } else {
+            conn.tx_failed(token)
+        };
+        self.pair.after_completion(i, fx);
+    }
+
+    /// One late completion of a dead link comes in.
+    fn late(&mut self, i: usize) -> bool {
+        if self.late[i].is_empty() {
+            return false;
+        }
+        let (token, ok) = self.late[i].remove(0);
+        self.outcome(i, token, ok);
+        true
+    }
+
+    fn settle(&mut self, rng: &mut Rng) {
+        loop {
+            let mut moved = false;
+            for i in 0..2 {
+                self.change(i, rng);
+                moved |= self.deliver(i);
+                moved |= self.complete(i);
+                moved |= self.late(i);
+                if !self.pair.sides[i].reader_sleeps {
+                    moved |= self.pair.read(i, u32::MAX) > 0;
+                }
+            }
+            if !moved && !self.down[0] && !self.down[1] {
+                break;
+            }
+        }
+        self.pair.check();
+        self.pair.assert_all_arrived();
+    }
+}
+
+fn run(rng: &mut Rng) -> u64 {
+    let size = |rng: &mut Rng| rng.range(1, 40) as u32;
+    let recv = [size(rng), size(rng)];
+    let setup = Setup {
+        send: [size(rng), size(rng)],
+        recv,
+        start: [
+            0,
+            (u64::from(recv[0]) << 16) - 5,
+            (u64::from(recv[1]) << 16) - 5,
+        ][rng.below(3) as usize],
+        seq: [0, 0xfff0][rng.below(2) as usize],
+        update_limit: rng.range(1, 20) as u32,
+        max_chain: [0, 3][rng.below(2) as usize],
+        slots: rng.range(1, 5) as usize,
+        autocork: [0, 20][rng.below(2) as usize],
+    };
+    let mut l = Links::new(setup);
+    let mut done = [false; 2];
+    let mut changes = 0;
+    for _ in 0..rng.range(30, 300) {
+        let i = rng.below(2) as usize;
+        match rng.below(24) {
+            0..=5 if !l.pair.sides[i].writer_sleeps && !done[i] => {
+                l.pair.write(i, rng.range(1, 30) as u32);
+            }
+            6..=10 => {
+                l.deliver(i);
+            }
+            11..=14 => {
+                l.complete(i);
+            }
+            15..=18 if !l.pair.sides[i].reader_sleeps => {
+                l.pair.read(i, rng.range(1, 30) as u32);
+            }
+            19 => {
+                l.late(i);
+            }
+            20 => {
+                changes += 1;
+                l.fail(rng);
+            }
+            21 | 22 => l.change(i, rng),
+            // A half-closed side still has to repeat what was lost.
+            23 if !done[i] && rng.one_in(4) => {
+                done[i] = true;
+                l.pair.close(
+                    i,
+                    ConnFlags {
+                        sending_done: true,
+                        ..ConnFlags::default()
+                    },
+                );
+            }
+            _ => {}
+        }
+        for s in &l.pair.sides {
+            assert_eq!(s.violation, None);
+        }
+    }
+    l.settle(rng);
+    for (i, done) in done.into_iter().enumerate() {
+        assert_eq!(l.pair.sides[1 - i].peer.sending_done, done);
+    }
+    // The last word is repeated too when the link dies with it.
+    for i in 0..2 {
+        l.pair.close(
+            i,
+            ConnFlags {
+                closed: true,
+                ..ConnFlags::default()
+            },
+        );
+        if rng.one_in(2) {
+            changes += 1;
+            l.fail(rng);
+        }
+    }
+    l.settle(rng);
+    for s in &l.pair.sides {
+        assert!(s.peer.closed);
+    }
+    changes
+}
+
+#[test]
+fn transfers_survive_any_number_of_link_changes() {
+    let changes = Cell::new(0);
+    property("link change", 6000, |rng| {
+        changes.set(changes.get() + run(rng));
+    });
+    assert!(changes.get() > 20_000, "{changes:?}");
+}
+
+#[test]
+fn validation_carries_the_last_completed_number_and_nothing_else() {
+    let mut p = Pair::new(Setup::default());
+    p.write(0, 4);
+    p.write(0, 4);
+    p.deliver(0);
+    p.complete(0);
+    let m = p.sides[0].conn.begin_failover().unwrap();
+    let bytes = m.encode();
+    assert_eq!(bytes[2..4], [0, 1]);
+    assert_eq!(bytes[4..8], [0, 0, 0, 7]);
+    assert_eq!(bytes[8..24], [0; 16]);
+    assert_eq!(bytes[24..26], [0x08, 0]);
+    // It used up no number: the repeated data has the next one after the last planned.
+    let plan = p.sides[0].conn.plan_tx(true).unwrap();
+    assert_eq!(plan.cdc.seq, 3);
+    assert_eq!(plan.data_len(), 4);
+    assert_eq!(plan.writes()[0].local, 4);
+}
+
+#[test]
+fn lost_data_is_noticed() {
+    let mut p = Pair::new(Setup::default());
+    p.write(0, 4);
+    // The device acknowledged, but the receiver never saw it.
+    let plan = p.sides[0].chains.pop_front().unwrap();
+    let _ = p.sides[0].conn.tx_done(plan.token);
+    let m = p.sides[0].conn.begin_failover().unwrap();
+    let _ = p.receive(1, &m);
+    assert_eq!(p.sides[1].violation, Some(ConnViolation::DataLost));
+    // The receiver resets the connection over the new link.
+    p.deliver(1);
+    assert!(p.sides[0].peer.abort);
+}
+
+#[test]
+fn validation_that_lies_behind_is_fine() {
+    for (sent, received, ok) in [
+        (5, 5, true),
+        (4, 5, true),
+        (6, 5, false),
+        (0xffff, 0, true),
+        (0, 0xffff, false),
+        (0x8005, 5, true),
+        (0x8004, 5, false),
+    ] {
+        let mut p = Pair::new(Setup {
+            seq: received,
+            ..Setup::default()
+        });
+        let mut m = p.sides[0].conn.begin_failover().unwrap();
+        m.seq = sent;
+        let before = p.sides[1].conn.snapshot();
+        let got = p.sides[1].conn.on_cdc(&m).is_ok();
+        assert_eq!(got, ok, "{sent:#x} {received:#x}");
+        assert_eq!(p.sides[1].conn.snapshot(), before);
+    }
+}
+
+#[test]
+fn cursors_may_lie_behind_only_after_the_peer_has_moved() {
+    let mut p = Pair::new(Setup {
+        max_chain: 4,
+        ..Setup::default()
+    });
+    p.write(0, 12);
+    while p.deliver(0) {}
+    // Nothing completed, so everything is repeated.
+    let validation = p.sides[0].conn.begin_failover().unwrap();
+    let repeated = p.sides[0].conn.plan_tx(true).unwrap();
+    assert_eq!(repeated.cdc.prod.count, 4);
+
+    let mut q = p.clone();
+    let e = q.sides[1].conn.on_cdc(&repeated.cdc).unwrap_err();
+    assert_eq!(e, ConnViolation::ProducedTooMuch);
+
+    let _ = p.receive(1, &validation);
+    let fx = p.receive(1, &repeated.cdc);
+    assert_eq!(fx.arrived, 0);
+    // Once it has caught up, going back is an error again.
+    let rest: Vec<_> = std::iter::from_fn(|| p.sides[0].conn.plan_tx(true)).collect();
+    for plan in &rest {
+        let _ = p.receive(1, &plan.cdc);
+    }
+    let mut old = repeated.cdc;
+    old.seq = rest.last().unwrap().cdc.seq.wrapping_add(1);
+    let e = p.sides[1].conn.on_cdc(&old).unwrap_err();
+    assert_eq!(e, ConnViolation::ProducedTooMuch);
+}
+
+#[test]
+fn bytes_the_peer_has_read_are_not_repeated() {
+    let mut p = Pair::new(Setup {
+        update_limit: 1,
+        recv: [64, 16],
+        ..Setup::default()
+    });
+    p.write(0, 16);
+    p.deliver(0);
+    p.read(1, 12);
+    p.deliver(1);
+    // The completion never came, but the peer's cursor did.
+    let _ = p.sides[0].conn.begin_failover();
+    let plan = p.sides[0].conn.plan_tx(true).unwrap();
+    assert_eq!(plan.data_len(), 4);
+    assert_eq!(plan.writes()[0].remote, 12);
+}
+
+#[test]
+fn message_is_due_after_a_change_even_without_data() {
+    let mut p = Pair::new(Setup::default());
+    let _ = p.sides[0].conn.begin_failover().unwrap();
+    let plan = p.sides[0].conn.plan_tx(true).unwrap();
+    assert_eq!(plan.data_len(), 0);
+}
+
+#[test]
+fn done_flag_is_repeated_with_the_last_byte_only() {
+    let mut p = Pair::new(Setup {
+        max_chain: 4,
+        ..Setup::default()
+    });
+    p.write(0, 12);
+    p.close(
+        0,
+        ConnFlags {
+            sending_done: true,
+            ..ConnFlags::default()
+        },
+    );
+    let _ = p.sides[0].conn.begin_failover();
+    let flags: Vec<bool> = std::iter::from_fn(|| p.sides[0].conn.plan_tx(true))
+        .map(|plan| plan.cdc.conn_flags.sending_done)
+        .collect();
+    assert_eq!(flags, [false, false, true]);
+}

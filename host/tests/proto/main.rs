@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the protocol core; one binary, so that it links once, with the core inside, so that
+//! coverage counts its generic functions where they are used.
+
+#[path = "../../../rust/proto/mod.rs"]
+mod proto;
+
+mod cdc;
+mod clc;
+mod close;
+mod common;
+mod conn_limits;
+mod cursor;
+mod endpoint;
+mod failover;
+mod flow;
+mod group;
+mod llc;
+mod negotiate;
+mod pair;
+mod pnet;
+mod rfc_flows;
+mod sim;
+mod small;
+mod tcpopt;
+mod urgent;

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ring memory: pages that a network card reads or writes while the CPU copies in or out.
+//!
+//! A ring is a few pieces of physically contiguous pages of one size, never one virtual mapping: pieces of 16 KiB can be
+//! had when large ones cannot, a scatter list of a few entries describes them, and no page tables have to be changed to
+//! make or free one. A remote peer may write the memory at any time. Therefore no reference into it is ever formed:
+//! bytes are copied through raw pointers, and whoever needs a value validates the copy.
+//!
+//! C header: [`include/linux/gfp.h`](srctree/include/linux/gfp.h)
+
+use core::{
+    cmp::min,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    iov::{
+        IovIterDest,
+        IovIterSource, //
+    },
+    num::casts::u32_as_usize,
+    page::PAGE_SHIFT,
+    prelude::*,
+    sync::Arc, //
+};
+use smc_bindings as bindings;
+
+/// The smallest piece: 16 KiB, which is also the smallest ring.
+const MIN_PIECE_SHIFT: u32 = 14;
+
+/// The largest piece in terms of its shift: 4 MiB.
+const MAX_PIECE_SHIFT: u32 = 22;
+
+/// Memory of a ring: equal pieces of contiguous pages.
+///
+/// # Invariants
+///
+/// - Every entry of `pieces` is the first page of an allocation of `1 << piece_shift` bytes that this object owns and
+///   that has a permanent kernel address.
+/// - `pieces.len() << piece_shift == bytes`.
+pub struct Ring {
+    /// The pieces in the order of their offset in the ring.
+    pieces: KVec<NonNull<bindings::page>>,
+    /// Base-2 logarithm of the size of a piece.
+    piece_shift: u32,
+    /// Size of the whole ring.
+    bytes: u32,
+}
+
+// SAFETY: The pages belong to the object and to no task; everything goes through raw copies.
+unsafe impl Send for Ring {}
+
+// SAFETY: The pages are memory that a device may change at any time, too: concurrent copies may tear, which users of a
+// ring exclude by their cursors, but they are not undefined behaviour as no Rust reference is ever formed.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Allocates a zeroed ring of `bytes`, a power of two from 16 KiB, in at most `max_pieces` pieces.
+    ///
+    /// One piece is tried first, without reclaim and without a warning; then smaller pieces down to 16 KiB.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a size that no ring has; `ENOMEM` when there is no memory in so few pieces.
+    pub fn new(bytes: u32, max_pieces: usize) -> Result<Arc<Self>> {
+        if !bytes.is_power_of_two() || bytes < 1 << MIN_PIECE_SHIFT {
+            return Err(EINVAL);
+        }
+        let whole = bytes.ilog2();
+        let mut shift = min(whole, MAX_PIECE_SHIFT);
+        loop {
+            let count = u32_as_usize(bytes >> shift);
+            if count > max_pieces {
+                return Err(ENOMEM);
+            }
+            if let Ok(ring) = Self::in_pieces(bytes, shift, count) {
+                return Ok(Arc::new(ring, GFP_KERNEL)?);
+            }
+            if shift == MIN_PIECE_SHIFT {
+                return Err(ENOMEM);
+            }
+            shift = shift.saturating_sub(1);
+        }
+    }
+
+    /// Allocates `count` pieces of `1 << shift` bytes.
+    fn in_pieces(bytes: u32, shift: u32, count: usize) -> Result<Self> {
+        let mut ring = Self {
+            pieces: KVec::with_capacity(count, GFP_KERNEL)?,
+            piece_shift: shift,
+            bytes,
+        };
+        let mut flags = bindings::GFP_KERNEL_ACCOUNT
+            | bindings::__GFP_ZERO
+            | bindings::__GFP_COMP
+            | bindings::__GFP_NOWARN;
+        if shift > MIN_PIECE_SHIFT {
+            flags |= bindings::__GFP_NORETRY;
+        }
+        let order = shift.saturating_sub(u32::try_from(PAGE_SHIFT)?);
+        for _ in 0..count {
+            // SAFETY: The flags allow sleeping, which the caller may.
+            let page = unsafe { bindings::alloc_pages(flags, order) };
+            let page = NonNull::new(page).ok_or(ENOMEM)?;
+            // INVARIANT: The piece has `1 << shift` bytes; without `__GFP_HIGHMEM` it has a permanent address. The
+            // capacity was reserved above, so that the push cannot fail and lose it. When a later piece fails,
+            // dropping `ring` frees those before.
+            ring.pieces.push(page, GFP_KERNEL)?;
+        }
+        Ok(ring)
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Number of pieces.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Size of a piece in bytes.
+    pub fn piece_bytes(&self) -> u32 {
+        // The shift is at most `MAX_PIECE_SHIFT`.
+        1 << self.piece_shift
+    }
+
+    /// Base-2 logarithm of the size of a piece.
+    pub fn piece_shift(&self) -> u32 {
+        self.piece_shift
+    }
+
+    /// The first page of a piece, for mapping it.
+    pub(super) fn page(&self, index: usize) -> Option<NonNull<bindings::page>> {
+        self.pieces.get(index).copied()
+    }
+
+    /// The kernel address of `offset`, and how many bytes of its piece follow; `None` at and behind the end.
+    fn at(&self, offset: u32) -> Option<(*mut u8, usize)> {
+        if offset >= self.bytes {
+            return None;
+        }
+        let page = self.page(u32_as_usize(offset >> self.piece_shift))?;
+        let inside = offset & self.piece_bytes().wrapping_sub(1);
+        // SAFETY: By the type invariant `page` is the first page of an allocation with a permanent address.
+        let base = unsafe { bindings::page_address(page.as_ptr()) };
+        // The offset inside a piece is below its size.
+        let left = u32_as_usize(self.piece_bytes().wrapping_sub(inside));
+        Some((base.cast::<u8>().wrapping_add(u32_as_usize(inside)), left))
+    }
+
+    /// Calls `f` with the address and length of each contiguous part of a range, as long as it takes the whole part.
+    ///
+    /// Returns how many bytes `f` took. What lies behind the end of the ring is left out.
+    fn for_parts(
+        &self,
+        offset: u32,
+        len: u32,
+        mut f: impl FnMut(*mut u8, usize) -> usize,
+    ) -> usize {
+        let mut done = 0usize;
+        let mut offset = offset;
+        let mut left = u32_as_usize(len);
+        while left > 0 {
+            let Some((addr, room)) = self.at(offset) else {
+                break;
+            };
+            let part = min(room, left);
+            let took = min(f(addr, part), part);
+            // `took` is at most `left`, which began as a `u32`.
+            done = done.saturating_add(took);
+            left = left.saturating_sub(took);
+            if took < part {
+                break;
+            }
+            // A part is at most 4 MiB.
+            offset = offset.saturating_add(u32::try_from(part).unwrap_or(u32::MAX));
+        }
+        done
+    }
+
+    /// Copies from an I/O vector into the ring; returns the bytes copied, fewer than asked when the source faults.
+    pub fn copy_from_iter(&self, offset: u32, len: u32, src: &mut IovIterSource<'_>) -> usize {
+        self.for_parts(offset, len, |addr, part| {
+            // SAFETY: `addr` is valid for writes of `part` bytes inside a piece that `self` owns; by its own invariant
+            // `src` is a valid source.
+            unsafe { bindings::_copy_from_iter(addr.cast(), part, src.as_raw().cast()) }
+        })
+    }
+
+    /// Copies from the ring to an I/O vector; returns the bytes copied, fewer than asked when the destination faults.
+    pub fn copy_to_iter(&self, offset: u32, len: u32, dst: &mut IovIterDest<'_>) -> usize {
+        self.for_parts(offset, len, |addr, part| {
+            // SAFETY: `addr` is valid for reads of `part` bytes inside a piece that `self` owns; by its own invariant
+            // `dst` is a valid destination.
+            unsafe { bindings::_copy_to_iter(addr.cast(), part, dst.as_raw().cast()) }
+        })
+    }
+
+    /// Copies bytes out of the ring; returns how many, fewer than asked at its end.
+    pub fn read(&self, offset: u32, out: &mut [u8]) -> usize {
+        let len = u32::try_from(out.len()).unwrap_or(u32::MAX);
+        let base = out.as_mut_ptr();
+        let mut done = 0usize;
+        self.for_parts(offset, len, |addr, part| {
+            let to = base.wrapping_add(done);
+            // SAFETY: `addr` is valid for reads of `part` bytes; `to` lies in `out`, of which at least `part` bytes
+            // follow as the parts add up to at most its length. The two do not overlap: a ring has no references.
+            unsafe { to.copy_from_nonoverlapping(addr, part) };
+            done = done.saturating_add(part);
+            part
+        })
+    }
+
+    /// Copies bytes into the ring; returns how many, fewer than given at its end.
+    pub fn write(&self, offset: u32, bytes: &[u8]) -> usize {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let base = bytes.as_ptr();
+        let mut done = 0usize;
+        self.for_parts(offset, len, |addr, part| {
+            let from = base.wrapping_add(done);
+            // SAFETY: `addr` is valid for writes of `part` bytes; `from` lies in `bytes`, of which at least `part`
+            // bytes follow as the parts add up to at most its length. The two do not overlap.
+            unsafe { addr.copy_from_nonoverlapping(from, part) };
+            done = done.saturating_add(part);
+            part
+        })
+    }
+
+    /// Overwrites the whole ring with zeros, before another connection gets it.
+    pub fn clear(&self) {
+        self.for_parts(0, self.bytes, |addr, part| {
+            // SAFETY: `addr` is valid for writes of `part` bytes inside a piece that `self` owns.
+            unsafe { addr.write_bytes(0, part) };
+            part
+        });
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let order = self
+            .piece_shift
+            .saturating_sub(u32::try_from(PAGE_SHIFT).unwrap_or(0));
+        for page in &self.pieces {
+            // SAFETY: By the type invariant the piece was allocated with this order and belongs to `self`.
+            unsafe { bindings::__free_pages(page.as_ptr(), order) };
+        }
+    }
+}

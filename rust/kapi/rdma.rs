@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA verbs: devices, address resolution, memory regions and reliable-connected queue pairs.
+//!
+//! # How the pieces hold each other
+//!
+//! [`Device`] stands for an RDMA device that a [`Client`] was told of. Whatever needs the device itself (a protection
+//! domain, a mapping, a queue pair) holds a [`DeviceUse`]. When the device goes, the client is told, no new use can
+//! begin, and the removal does not finish before the last use has ended. So a use proves that the device is there, and
+//! it is the client's duty to end its uses soon.
+//!
+//! ```text
+//!   Client ── Device ──enter()──▶ DeviceUse ◀── Pd ◀── Qp<H, S> ──posts──▶ Mapped (send ring), Mr (receive ring)
+//!                                                        │ owns one completion queue
+//!                                                        ▼
+//!                                                   H: QpEvents, called in softirq
+//! ```
+//!
+//! A [`Qp`] has its state in its type; only one that is ready to send can post. Every posted work request holds what
+//! it points at until its completion was seen or the queue pair is destroyed.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use core::ptr::NonNull;
+
+use kernel::error::{
+    to_result,
+    Result, //
+};
+use smc_bindings as bindings;
+
+mod device;
+mod mr;
+mod qp;
+mod route;
+
+pub use device::{
+    Client,
+    ClientPlace,
+    ClientRegistration,
+    Device,
+    DeviceEvent,
+    DeviceUse,
+    GidEntry,
+    Limits,
+    PortState, //
+};
+pub use mr::{
+    Mapped,
+    Mr,
+    Pd, //
+};
+pub use qp::{
+    Closing,
+    Init,
+    Qp,
+    QpConfig,
+    QpEvents,
+    RemoteEnd,
+    Rtr,
+    Rts,
+    Write,
+    MAX_WRITES, //
+};
+pub use route::{
+    resolve,
+    Route, //
+};
+
+/// A reference to a network namespace, of whatever kind.
+///
+/// # Safety
+///
+/// `as_net()` returns a namespace that stays valid for as long as `self` is borrowed.
+pub unsafe trait AsNet {
+    /// The namespace.
+    fn as_net(&self) -> NonNull<bindings::net>;
+}
+
+/// Turns the pointer-or-error value of a C function into a `Result`.
+fn from_err_ptr<T>(ptr: *mut T) -> Result<NonNull<T>> {
+    let addr = ptr.addr();
+    // The last page of the address space holds negated error numbers.
+    if addr >= usize::MAX - 4094 {
+        let negated = addr.wrapping_neg();
+        return Err(i32::try_from(negated)
+            .ok()
+            .and_then(|code| to_result(code.wrapping_neg()).err())
+            .unwrap_or(kernel::error::code::EINVAL));
+    }
+    NonNull::new(ptr).ok_or(kernel::error::code::EINVAL)
+}

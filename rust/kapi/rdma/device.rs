@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices: being told of them, asking them, and proving that one is still there.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    },
+};
+
+use kernel::{
+    error::{
+        from_result,
+        to_result, //
+    },
+    ffi::c_void,
+    prelude::*,
+    str::CStr,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        rcu,
+        Arc, //
+    },
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+use super::{
+    from_err_ptr,
+    AsNet, //
+};
+use crate::kapi::event::Event;
+
+/// Added to the number of uses when the device goes, so that the sum is negative from then on.
+const CLOSED: i32 = i32::MIN;
+
+/// What a device reports by itself; only the kinds that matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// A port came up, or its addresses changed: it is worth another look.
+    PortChanged(u32),
+    /// A port went down.
+    PortDown(u32),
+    /// The device does not work any more.
+    Fatal,
+}
+
+/// Who wants to know of RDMA devices. All functions may sleep, except [`event`](Client::event).
+pub trait Client: 'static {
+    /// The place of the C client: a static of the implementer.
+    fn place() -> &'static ClientPlace;
+
+    /// A device is there.
+    fn added(device: &Arc<Device>);
+
+    /// The device goes. Every [`DeviceUse`] must end soon; the removal waits for that after this call returned.
+    fn removing(device: &Arc<Device>);
+
+    /// The device reports something. Runs in a work item of the RDMA core; must not wait for anything.
+    fn event(device: &Arc<Device>, event: DeviceEvent);
+}
+
+/// An RDMA device that may come to its end at any time.
+///
+/// # Invariants
+///
+/// - `raw` is valid while `uses` counts at least one use, and while the RDMA core runs one of the client's callbacks.
+/// - `uses` is the number of living [`DeviceUse`]s, plus [`CLOSED`] once the device goes.
+#[pin_data]
+pub struct Device {
+    /// The C device.
+    raw: NonNull<bindings::ib_device>,
+    /// Uses, and whether new ones may begin.
+    uses: Atomic<i32>,
+    /// Happens when the device goes and the last use has ended.
+    #[pin]
+    idle: Event,
+    /// Our entry in the device's list of event handlers.
+    #[pin]
+    handler: Opaque<bindings::ib_event_handler>,
+    /// Whom to tell of events.
+    on_event: fn(&Arc<Device>, DeviceEvent),
+}
+
+// SAFETY: The C device may be used from any task; the rest are atomics and locks.
+unsafe impl Send for Device {}
+
+// SAFETY: All functions of the RDMA core that are called through a shared `Device` do their own locking.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Begins a use, unless the device goes or has gone.
+    pub fn enter(self: &Arc<Self>) -> Option<DeviceUse> {
+        let mut seen = self.uses.load(Relaxed);
+        loop {
+            if seen < 0 {
+                return None;
+            }
+            // INVARIANT: The use returned below is counted. A count near the limit cannot be reached: every use
+            // belongs to an object in memory.
+            match self.uses.cmpxchg(seen, seen.checked_add(1)?, Full) {
+                Ok(_) => {
+                    return Some(DeviceUse {
+                        device: self.clone(),
+                    })
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Whether the device goes or has gone: no use can begin any more.
+    pub fn is_going(&self) -> bool {
+        // ORDERING: Full in `shut`; whoever publishes something before this load and sees no end is seen by the client
+        // in `removing`, if both go through a lock.
+        self.uses.load(Acquire) < 0
+    }
+
+    /// Forbids new uses.
+    fn shut(&self) {
+        // INVARIANT: `uses` is not negative before, as a device goes once; the sum does not overflow.
+        if self.uses.fetch_add(CLOSED, Full) == 0 {
+            self.idle.set();
+        }
+    }
+
+    /// Waits for the last use to end.
+    fn wait_idle(&self) {
+        if !self.idle.wait_ms(10_000) {
+            pr_warn!("an rdma device goes, and a user of it does not let go\n");
+            self.idle.wait();
+        }
+    }
+
+    /// Calls the client for an event of the C device.
+    ///
+    /// # Safety
+    ///
+    /// Called by the RDMA core with the handler that [`ClientRegistration`] registered and a valid event.
+    unsafe extern "C" fn handle_event(
+        handler: *mut bindings::ib_event_handler,
+        event: *mut bindings::ib_event,
+    ) {
+        let field = Opaque::cast_from(handler);
+        // SAFETY: `handler` is the field of a `Device` in an `Arc`: only such ones are registered.
+        let device = unsafe { kernel::container_of!(field, Device, handler) };
+        // SAFETY: The event is valid for the call.
+        let kind = unsafe { (*event).event };
+        // SAFETY: The port number is the union's member for every event that is looked at below; for others it is
+        // some number, which all bit patterns are.
+        let port = unsafe { (*event).element.port_num };
+        let what = match kind {
+            bindings::ib_event_type_IB_EVENT_PORT_ACTIVE
+            | bindings::ib_event_type_IB_EVENT_GID_CHANGE
+            | bindings::ib_event_type_IB_EVENT_LID_CHANGE => DeviceEvent::PortChanged(port),
+            bindings::ib_event_type_IB_EVENT_PORT_ERR => DeviceEvent::PortDown(port),
+            bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Fatal,
+            _ => return,
+        };
+        // SAFETY: The registration holds a reference of the `Arc` until the handler is unregistered, and that waits
+        // for running handlers. `ManuallyDrop` leaves the reference where it is.
+        let device = core::mem::ManuallyDrop::new(unsafe { Arc::from_raw(device) });
+        (device.on_event)(&device, what);
+    }
+}
+
+/// Proof that a device is there.
+///
+/// # Invariants
+///
+/// Counted in the device's `uses`, so that the C device is valid.
+pub struct DeviceUse {
+    /// The device.
+    device: Arc<Device>,
+}
+
+impl Clone for DeviceUse {
+    fn clone(&self) -> Self {
+        // INVARIANT: One more is counted. That the device may be closed by now does not matter: it waits for `self`,
+        // too.
+        self.device.uses.add(1, Relaxed);
+        Self {
+            device: self.device.clone(),
+        }
+    }
+}
+
+impl Drop for DeviceUse {
+    fn drop(&mut self) {
+        // INVARIANT: One less is counted. ORDERING: Full, so that what was done under the use comes before the end of
+        // the device.
+        if self.device.uses.fetch_sub(1, Full) == CLOSED.wrapping_add(1) {
+            self.device.idle.set();
+        }
+    }
+}
+
+/// What a device can do; only the limits that matter here.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Scatter entries of a send work request.
+    pub max_send_sge: u32,
+    /// Scatter entries of a receive work request.
+    pub max_recv_sge: u32,
+    /// Pages of a memory region that is registered by a work request.
+    pub max_mr_pages: u32,
+    /// Work requests of a queue.
+    pub max_qp_wr: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Number of ports, which are counted from 1.
+    pub ports: u32,
+}
+
+/// State of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct PortState {
+    /// Up, with Ethernet below.
+    pub usable: bool,
+    /// Code of the path MTU: 1 to 5 for 256 to 4096 bytes.
+    pub mtu: u8,
+    /// Length of the GID table.
+    pub gids: u32,
+}
+
+/// An entry of a port's GID table: RoCE v2 over IPv4.
+#[derive(Clone, Copy, Debug)]
+pub struct GidEntry {
+    /// Where it stands in the table.
+    pub index: u16,
+    /// The GID.
+    pub gid: [u8; 16],
+    /// Ethernet address of its network interface.
+    pub mac: [u8; 6],
+    /// VLAN id of its network interface; `0xffff` for none.
+    pub vlan: u16,
+}
+
+impl DeviceUse {
+    /// The device whose use this is.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The C device, valid while `self` lives.
+    pub(super) fn raw(&self) -> *mut bindings::ib_device {
+        self.device.raw.as_ptr()
+    }
+
+    /// Copies the device's name into `out`, cut to its length and always ended by a zero byte.
+    pub fn name(&self, out: &mut [u8; 64]) {
+        // SAFETY: By the type invariant the device is valid; its name is an array inside it.
+        let name = unsafe { &raw const (*self.raw()).name };
+        *out = [0; 64];
+        // SAFETY: The array is valid for reads of its length. A rename may happen meanwhile and mix old and new bytes,
+        // which a volatile read of single bytes allows.
+        let bytes = unsafe { name.cast::<[u8; 64]>().read_volatile() };
+        for (to, from) in out.iter_mut().take(63).zip(bytes) {
+            if from == 0 {
+                break;
+            }
+            *to = from;
+        }
+    }
+
+    /// The device's limits.
+    pub fn limits(&self) -> Limits {
+        // SAFETY: By the type invariant the device is valid; its attributes do not change after it was registered.
+        let attrs = unsafe { &(*self.raw()).attrs };
+        // SAFETY: As above.
+        let ports = unsafe { (*self.raw()).phys_port_cnt };
+        Limits {
+            max_send_sge: attrs.max_send_sge,
+            max_recv_sge: attrs.max_recv_sge,
+            max_mr_pages: attrs.max_fast_reg_page_list_len,
+            max_qp_wr: attrs.max_qp_wr,
+            max_cqe: attrs.max_cqe,
+            ports,
+        }
+    }
+
+    /// Asks for the state of a port. May sleep.
+    pub fn port(&self, port: u32) -> Result<PortState> {
+        let mut attr = bindings::ib_port_attr::default();
+        // SAFETY: By the type invariant the device is valid; the RDMA core checks the port number.
+        to_result(unsafe { bindings::ib_query_port(self.raw(), port, &mut attr) })?;
+        // SAFETY: As above; the port exists, as the query succeeded.
+        let layer = unsafe { bindings::rdma_port_get_link_layer(self.raw(), port) };
+        Ok(PortState {
+            usable: attr.state == bindings::ib_port_state_IB_PORT_ACTIVE
+                && layer == bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET,
+            mtu: u8::try_from(attr.active_mtu).unwrap_or(0),
+            gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
+        })
+    }
+
+    /// Whether the device may be used from `net` (the RDMA core's shared or exclusive mode).
+    pub fn visible_in(&self, net: &impl AsNet) -> bool {
+        // SAFETY: Both pointers are valid: by the type invariant, and by the contract of `AsNet`.
+        unsafe { bindings::rdma_dev_access_netns(self.raw(), net.as_net().as_ptr()) }
+    }
+
+    /// The RoCE v2 GID of `port` for connections of `local` in `net`.
+    ///
+    /// Best is the GID of the address itself; else a GID of a network interface in `net` that has an address in whose
+    /// subnet `local` lies.
+    pub fn find_gid(
+        &self,
+        port: u32,
+        gids: u32,
+        net: &impl AsNet,
+        local: [u8; 4],
+    ) -> Option<GidEntry> {
+        let [a, b, c, d] = local;
+        let own = bindings::ib_gid {
+            raw: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d],
+        };
+        // SAFETY: The device is valid by the type invariant, the GID for the call; a null interface means any.
+        let found = unsafe {
+            bindings::rdma_find_gid_by_port(
+                self.raw(),
+                &own,
+                bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
+                port,
+                ptr::null_mut(),
+            )
+        };
+        if let Some(entry) = GidRef::new(found).and_then(|gid| gid.entry(net, None)) {
+            return Some(entry);
+        }
+        (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
+            // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
+            let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
+            GidRef::new(found)?.entry(net, Some(local))
+        })
+    }
+
+    /// The Ethernet address of the first RoCE v2 GID of a port, whatever its namespace.
+    pub fn first_mac(&self, port: u32, gids: u32) -> Option<[u8; 6]> {
+        (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
+            // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
+            let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
+            Some(GidRef::new(found)?.l2()?.0)
+        })
+    }
+}
+
+/// A counted reference to an entry of a GID table.
+///
+/// # Invariants
+///
+/// The pointer is valid and this value owns a reference to it.
+struct GidRef(NonNull<bindings::ib_gid_attr>);
+
+impl GidRef {
+    /// Takes over the reference that a look-up returned; nothing for an error.
+    fn new(found: *const bindings::ib_gid_attr) -> Option<Self> {
+        // INVARIANT: The look-up functions return an error or a reference.
+        from_err_ptr(found.cast_mut()).ok().map(Self)
+    }
+
+    /// Ethernet address and VLAN id of the interface.
+    fn l2(&self) -> Option<([u8; 6], u16)> {
+        let mut vlan = 0xffffu16;
+        let mut mac = [0u8; 6];
+        // SAFETY: The entry is valid by the type invariant; the two outputs are valid for the call.
+        let ret = unsafe {
+            bindings::rdma_read_gid_l2_fields(self.0.as_ptr(), &mut vlan, mac.as_mut_ptr())
+        };
+        to_result(ret).ok()?;
+        Some((mac, vlan))
+    }
+
+    /// What the entry says, if it is RoCE v2 over IPv4, its interface is up in `net` and has, where `subnet_of` is
+    /// given, a subnet with that address.
+    fn entry(&self, net: &impl AsNet, subnet_of: Option<[u8; 4]>) -> Option<GidEntry> {
+        // SAFETY: The entry is valid by the type invariant, and its fields do not change while it is referenced.
+        let attr = unsafe { self.0.as_ref() };
+        // SAFETY: All 16 bytes of a GID are initialised, whichever member of the union was written.
+        let gid = unsafe { attr.gid.raw };
+        if attr.gid_type != bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
+            || !matches!(gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..])
+        {
+            return None;
+        }
+        {
+            let _rcu = rcu::read_lock();
+            // SAFETY: The entry is valid, and the RCU read lock is held.
+            let ndev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(self.0.as_ptr()) };
+            let ndev = from_err_ptr(ndev).ok()?.as_ptr();
+            // SAFETY: The interface stays valid while the RCU read lock is held.
+            if unsafe { bindings::dev_net(ndev) } != net.as_net().as_ptr() {
+                return None;
+            }
+            if let Some(local) = subnet_of {
+                // SAFETY: The interface is valid and the RCU read lock is held.
+                if !unsafe { has_subnet_of(ndev, local) } {
+                    return None;
+                }
+            }
+        }
+        let (mac, vlan) = self.l2()?;
+        Some(GidEntry {
+            index: attr.index,
+            gid,
+            mac,
+            vlan,
+        })
+    }
+}
+
+impl Drop for GidRef {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant this value owns a reference, which ends here.
+        unsafe { bindings::rdma_put_gid_attr(self.0.as_ptr()) };
+    }
+}
+
+/// Whether one of the interface's IPv4 subnets contains `addr`.
+///
+/// # Safety
+///
+/// `ndev` is valid and the caller holds the RCU read lock.
+unsafe fn has_subnet_of(ndev: *const bindings::net_device, addr: [u8; 4]) -> bool {
+    // SAFETY: The caller promises a valid interface and the RCU read lock.
+    let in_dev = unsafe { bindings::__in_dev_get_rcu(ndev) };
+    if in_dev.is_null() {
+        return false;
+    }
+    let addr = u32::from_ne_bytes(addr);
+    // SAFETY: `in_dev` is valid under the RCU read lock. The volatile read stands for `rcu_dereference()`: what is
+    // read through the pointer depends on its value.
+    let mut ifa = unsafe { (&raw const (*in_dev).ifa_list).read_volatile() };
+    while !ifa.is_null() {
+        // SAFETY: An address in the list stays valid under the RCU read lock; these fields do not change.
+        let (own, mask) = unsafe { ((*ifa).ifa_address, (*ifa).ifa_mask) };
+        if (own ^ addr) & mask == 0 {
+            return true;
+        }
+        // SAFETY: As for the first pointer.
+        ifa = unsafe { (&raw const (*ifa).ifa_next).read_volatile() };
+    }
+    false
+}
+
+/// A place in static memory for the C side of a [`Client`].
+///
+/// # Invariants
+///
+/// The C client is initialised while `taken` is set.
+pub struct ClientPlace {
+    /// The C client.
+    raw: Opaque<bindings::ib_client>,
+    /// Whether a [`ClientRegistration`] uses the place.
+    taken: Atomic<bool>,
+}
+
+// SAFETY: The C client is touched by the RDMA core, which does its own locking, and by the one registration that has
+// set `taken`.
+unsafe impl Sync for ClientPlace {}
+
+impl ClientPlace {
+    /// An empty place.
+    pub const fn new() -> Self {
+        Self {
+            raw: Opaque::uninit(),
+            taken: Atomic::new(false),
+        }
+    }
+}
+
+/// An entry in the list of those whom the RDMA core tells of devices. Dropping it removes all devices first; may sleep.
+#[must_use]
+pub struct ClientRegistration<C: Client>(PhantomData<fn() -> C>);
+
+impl<C: Client> ClientRegistration<C> {
+    /// Registers `C` under `name`; `C::added` is called for every device that is there.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it is registered already; what the RDMA core says.
+    pub fn new(name: &'static CStr) -> Result<Self> {
+        let place = C::place();
+        if place.taken.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        let client = bindings::ib_client {
+            name: name.as_char_ptr(),
+            add: Some(Self::add),
+            remove: Some(Self::remove),
+            ..Default::default()
+        };
+        let raw = place.raw.get();
+        // SAFETY: The place is static memory, and nobody else uses it as `taken` was not set before.
+        unsafe { raw.write(client) };
+        // SAFETY: The client is initialised and stays so until `drop` has unregistered it.
+        if let Err(e) = to_result(unsafe { bindings::ib_register_client(raw) }) {
+            place.taken.store(false, Release);
+            return Err(e);
+        }
+        Ok(Self(PhantomData))
+    }
+
+    /// A device came.
+    ///
+    /// # Safety
+    ///
+    /// Called by the RDMA core with a valid device.
+    unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> i32 {
+        from_result(|| {
+            let raw = NonNull::new(raw).ok_or(EINVAL)?;
+            // INVARIANT: `raw` is valid during this callback, and afterwards until `remove` has waited for all uses.
+            let device: Arc<Device> = Arc::pin_init(
+                pin_init!(Device {
+                    raw,
+                    uses: Atomic::new(0),
+                    idle <- Event::new(),
+                    handler <- Opaque::ffi_init(|slot: *mut bindings::ib_event_handler| {
+                        let handler = bindings::ib_event_handler {
+                            device: raw.as_ptr(),
+                            handler: Some(Device::handle_event),
+                            ..Default::default()
+                        };
+                        // SAFETY: `slot` is valid memory, which `pin_init!` hands over.
+                        unsafe { slot.write(handler) };
+                    }),
+                    on_event: C::event,
+                }),
+                GFP_KERNEL,
+            )?;
+            let data = Arc::into_raw(device.clone()).cast_mut();
+            // SAFETY: The device is valid, the client is registered with it, and `data` is what `remove` expects.
+            unsafe {
+                bindings::ib_set_client_data(raw.as_ptr(), C::place().raw.get(), data.cast())
+            };
+            // SAFETY: The handler is pinned in the `Arc`, whose reference in the client data keeps it until `remove`
+            // has unregistered it. The function links the list entry, which needs no initialisation.
+            unsafe { bindings::ib_register_event_handler(device.handler.get()) };
+            C::added(&device);
+            Ok(0)
+        })
+    }
+
+    /// A device goes.
+    ///
+    /// # Safety
+    ///
+    /// Called by the RDMA core with a device for which `add` succeeded, and with what `add` left as client data.
+    unsafe extern "C" fn remove(_raw: *mut bindings::ib_device, data: *mut c_void) {
+        // SAFETY: `add` made the client data from an `Arc<Device>`, whose reference is taken over here, once.
+        let device = unsafe { Arc::from_raw(data.cast::<Device>().cast_const()) };
+        // SAFETY: `add` registered the handler; afterwards it does not run any more.
+        unsafe { bindings::ib_unregister_event_handler(device.handler.get()) };
+        device.shut();
+        C::removing(&device);
+        device.wait_idle();
+    }
+}
+
+impl<C: Client> Drop for ClientRegistration<C> {
+    fn drop(&mut self) {
+        let place = C::place();
+        // SAFETY: The client was registered by `new`. The function calls `remove` for every device and returns when
+        // nothing refers to the client.
+        unsafe { bindings::ib_unregister_client(place.raw.get()) };
+        place.taken.store(false, Release);
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From an IPv4 address to the Ethernet address of the next hop.
+//!
+//! C header: [`include/rdma/ib_addr.h`](srctree/include/rdma/ib_addr.h)
+
+use core::{
+    mem::size_of,
+    ptr, //
+};
+
+use kernel::{
+    error::to_result,
+    ffi::c_void,
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+use super::AsNet;
+use crate::kapi::event::Event;
+
+/// The address family of IPv4.
+const AF_INET: u16 = 2;
+
+/// How a peer is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// Ethernet address of the next hop: the peer's own if it is on the same network.
+    pub next_hop: [u8; 6],
+    /// Whether a router lies between.
+    pub gateway: bool,
+}
+
+/// What a resolution writes to while it runs.
+#[pin_data]
+struct Request {
+    /// In and out of the RDMA core.
+    #[pin]
+    addr: Opaque<bindings::rdma_dev_addr>,
+    /// Result of the resolution, valid once `done` has happened.
+    status: Atomic<i32>,
+    /// The callback has been called.
+    #[pin]
+    done: Event,
+}
+
+impl Request {
+    /// The resolution has ended.
+    ///
+    /// # Safety
+    ///
+    /// Called by the RDMA core with the context that [`resolve`] passed, which lives until after this call.
+    unsafe extern "C" fn finished(
+        status: i32,
+        _src: *mut bindings::sockaddr,
+        _addr: *mut bindings::rdma_dev_addr,
+        context: *mut c_void,
+    ) {
+        // SAFETY: `context` is the request of `resolve`, which waits for this callback before it frees it.
+        let request = unsafe { &*context.cast::<Request>() };
+        request.status.store(status, Release);
+        request.done.set();
+    }
+}
+
+/// An IPv4 socket address as C wants it.
+fn sockaddr(addr: [u8; 4]) -> bindings::sockaddr_in {
+    bindings::sockaddr_in {
+        sin_family: AF_INET,
+        sin_addr: bindings::in_addr {
+            s_addr: u32::from_ne_bytes(addr),
+        },
+        ..Default::default()
+    }
+}
+
+/// Looks up the route from `local` to `peer` in `net` and resolves the Ethernet address of its next hop.
+///
+/// May sleep, for at most `timeout_ms`.
+///
+/// # Errors
+///
+/// `ENETUNREACH`, `EHOSTUNREACH` and the like without a route; `ETIMEDOUT` when the next hop does not answer.
+pub fn resolve(net: &impl AsNet, local: [u8; 4], peer: [u8; 4], timeout_ms: u32) -> Result<Route> {
+    let addr = bindings::rdma_dev_addr {
+        net: net.as_net().as_ptr(),
+        ..Default::default()
+    };
+    let request = KBox::pin_init(
+        pin_init!(Request {
+            addr: Opaque::new(addr),
+            status: Atomic::new(0),
+            done <- Event::new(),
+        }),
+        GFP_KERNEL,
+    )?;
+    let mut src = sockaddr(local);
+    let dst = sockaddr(peer);
+    const {
+        assert!(size_of::<bindings::sockaddr_in>() == size_of::<bindings::sockaddr>());
+    }
+    let context: *const Request = &*request;
+    // SAFETY: Both socket addresses are copied during the call. The request stays valid until its callback has been
+    // called, which is awaited below, and the namespace is valid for this call by the contract of `AsNet`.
+    let ret = unsafe {
+        bindings::rdma_resolve_ip(
+            (&raw mut src).cast(),
+            (&raw const dst).cast(),
+            request.addr.get(),
+            usize::try_from(timeout_ms)?,
+            Some(Request::finished),
+            false,
+            context.cast_mut().cast(),
+        )
+    };
+    to_result(ret)?;
+    // The core calls back at its own time-out; waiting a little longer than that is a last resort.
+    request.done.wait_ms(timeout_ms.saturating_add(1000));
+    // SAFETY: The address is that of the resolution. Afterwards the core does not use the request any more, whether its
+    // callback has been called or not.
+    unsafe { bindings::rdma_addr_cancel(request.addr.get()) };
+    if !request.done.is_set() {
+        return Err(ETIMEDOUT);
+    }
+    to_result(request.status.load(Acquire))?;
+    // SAFETY: The resolution has ended, so that nobody writes the address any more.
+    let resolved = unsafe { ptr::read(request.addr.get()) };
+    let [a, b, c, d, e, f, ..] = resolved.dst_dev_addr;
+    Ok(Route {
+        next_hop: [a, b, c, d, e, f],
+        gateway: resolved.network == bindings::rdma_network_type_RDMA_NETWORK_IPV4,
+    })
+}

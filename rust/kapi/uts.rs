@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The name of this host.
+//!
+//! C header: [`include/linux/utsname.h`](srctree/include/linux/utsname.h)
+
+use smc_bindings as bindings;
+
+/// The longest name, without the NUL behind it.
+const MAX_LEN: usize = bindings::__NEW_UTS_LEN as usize;
+
+/// The host's name at one moment.
+pub struct HostName {
+    /// Its bytes; those behind the name are 0.
+    bytes: [u8; MAX_LEN],
+}
+
+impl HostName {
+    /// The name without padding.
+    pub fn as_bytes(&self) -> &[u8] {
+        let len = self.bytes.iter().position(|b| *b == 0).unwrap_or(MAX_LEN);
+        self.bytes.get(..len).unwrap_or(&[])
+    }
+}
+
+/// The name of the host, as the initial namespace has it.
+///
+/// When it is being changed at this moment the answer may be a mixture of both names.
+pub fn host_name() -> HostName {
+    let mut bytes = [0; MAX_LEN];
+    // SAFETY: The helper writes at most `MAX_LEN` bytes to the array.
+    unsafe { bindings::smc_host_name(bytes.as_mut_ptr().cast(), MAX_LEN) };
+    HostName { bytes }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The settings of a namespace: the files under `/proc/sys/net/smc/`.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+use crate::kapi::net::{
+    sysctl::{
+        Setting,
+        Sysctls,
+        Value, //
+    },
+    NetNs, //
+};
+
+/// Default size of the rings in bytes.
+const RING_DEFAULT: u32 = 65_536;
+
+/// Least size of the rings.
+const RING_MIN: u32 = 16_384;
+
+/// Greatest size of the rings: sockets report twice the size as a signed integer.
+const RING_MAX: u32 = i32::MAX.unsigned_abs() / 2;
+
+/// Size of the send ring.
+const WMEM: Setting = Setting {
+    name: c"wmem",
+    min: RING_MIN,
+    max: RING_MAX,
+};
+
+/// Size of the receive ring.
+const RMEM: Setting = Setting {
+    name: c"rmem",
+    min: RING_MIN,
+    max: RING_MAX,
+};
+
+/// Limit of the handshakes in progress.
+const LIMIT_SMC_HS: Setting = Setting {
+    name: c"limit_smc_hs",
+    min: 0,
+    max: 1,
+};
+
+/// No new sockets.
+const DRAIN: Setting = Setting {
+    name: c"drain",
+    min: 0,
+    max: 1,
+};
+
+/// What every namespace has.
+static EVERYWHERE: [Setting; 3] = [WMEM, RMEM, LIMIT_SMC_HS];
+
+/// What the initial namespace has: one more, as it concerns the module as a whole.
+static INITIAL: [Setting; 4] = [WMEM, RMEM, LIMIT_SMC_HS, DRAIN];
+
+/// The settings of one namespace. Each is a whole that is read at the time of use.
+pub(crate) struct Settings {
+    /// Size of the send ring of new sockets in bytes.
+    wmem: Value,
+    /// Size of the receive ring of new sockets in bytes.
+    rmem: Value,
+    /// Whether new listeners limit the handshakes in progress.
+    limit_smc_hs: Value,
+    /// Whether the module is to be unloaded: no new sockets.
+    drain: Value,
+}
+
+impl Settings {
+    /// The defaults.
+    pub(super) fn new() -> Self {
+        Self {
+            wmem: Atomic::new(RING_DEFAULT),
+            rmem: Atomic::new(RING_DEFAULT),
+            limit_smc_hs: Atomic::new(0),
+            drain: Atomic::new(0),
+        }
+    }
+
+    /// Makes the files.
+    pub(super) fn register(net: &NetNs, values: Arc<Self>) -> Result<Sysctls<Self>> {
+        let path = c"net/smc";
+        if net.is_initial() {
+            return Sysctls::register(net, path, &INITIAL, values, |v| {
+                [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.drain]
+            });
+        }
+        Sysctls::register(net, path, &EVERYWHERE, values, |v| {
+            [&v.wmem, &v.rmem, &v.limit_smc_hs]
+        })
+    }
+
+    /// Size of the send ring of new sockets in bytes.
+    pub(crate) fn wmem(&self) -> u32 {
+        self.wmem.load(Relaxed)
+    }
+
+    /// Size of the receive ring of new sockets in bytes.
+    pub(crate) fn rmem(&self) -> u32 {
+        self.rmem.load(Relaxed)
+    }
+
+    /// Whether new listeners limit the handshakes in progress.
+    pub(crate) fn limit_smc_hs(&self) -> bool {
+        self.limit_smc_hs.load(Relaxed) != 0
+    }
+
+    /// Whether the module is to be unloaded.
+    pub(crate) fn drain(&self) -> bool {
+        self.drain.load(Relaxed) != 0
+    }
+}

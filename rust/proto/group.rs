@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups: when a connection may join one, and what its links answer.
+
+mod flow;
+mod respond;
+mod rtoken;
+mod topology;
+
+pub use flow::{
+    Awaited,
+    Busy,
+    Dropped,
+    Exchange,
+    FlowId,
+    Flows,
+    Next,
+    Verdict,
+    WAIT_FIRST_LINK_MS,
+    WAIT_MS,
+    WAIT_NEW_LINK_MS, //
+};
+pub use topology::{
+    pick_link,
+    pick_other,
+    AddContext,
+    GroupType,
+    Usable, //
+};
+
+pub use respond::{
+    respond,
+    Context,
+    Ignored,
+    LlcReply, //
+};
+pub use rtoken::{
+    Rtoken,
+    RtokenEntry,
+    RtokenIndex,
+    RtokenTable,
+    TableFull,
+    LINK_SLOTS,
+    MAX_RTOKENS, //
+};
+
+use super::clc::Version;
+use super::ids::{
+    AlertToken,
+    Eid,
+    Gid,
+    LinkId,
+    Mac,
+    PeerId,
+    Qpn,
+    Role, //
+};
+
+/// The most connections of a link group.
+pub const MAX_CONNS: u8 = 255;
+
+/// Who is on the other side of a link group and what was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Our side.
+    pub role: Role,
+    /// Version of the handshake.
+    pub version: Version,
+    /// The peer's stack instance; may be zero, so it never identifies a peer alone.
+    pub peer_id: PeerId,
+    /// The enterprise id of version 2: connections of different ids do not share links.
+    pub eid: Option<Eid>,
+    /// VLAN of the links.
+    pub vlan: Option<u16>,
+}
+
+/// One link of a group as far as matching is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkPeer {
+    /// The link carries connections.
+    pub active: bool,
+    /// The peer's GID.
+    pub gid: Gid,
+    /// The peer's MAC.
+    pub mac: Mac,
+    /// The peer's queue pair.
+    pub qpn: Qpn,
+}
+
+/// A group that a connection might join.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Who it belongs to.
+    pub identity: Identity,
+    /// It is ending, or its two sides disagree.
+    pub ending: bool,
+    /// Connections in it.
+    pub conns: u8,
+    /// Connections it may have.
+    pub max_conns: u8,
+    /// A token of the peer can still be stored.
+    pub rtoken_free: bool,
+    /// Its links.
+    pub links: &'a [LinkPeer],
+}
+
+/// A connection that looks for a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Who is on the other side.
+    pub identity: Identity,
+    /// The peer's GID from its Proposal or Accept.
+    pub gid: Gid,
+    /// The peer's MAC from there; compared in version 1 only.
+    pub mac: Mac,
+    /// On the client: the queue pair in the Accept, which names the server's link.
+    pub qpn: Option<Qpn>,
+}
+
+/// Whether a connection may join a group; returns the position of the link that matched.
+///
+/// The server looks for a group with room and the peer's address. The client must find the very
+/// link that the server named; whether there is room is the server's decision.
+pub fn find_link(group: &Candidate<'_>, wanted: &Wanted) -> Option<usize> {
+    if group.ending || group.identity != wanted.identity {
+        return None;
+    }
+    let server = wanted.identity.role == Role::Server;
+    if server && (group.conns >= group.max_conns || !group.rtoken_free) {
+        return None;
+    }
+    group.links.iter().position(|l| {
+        l.active
+            && l.gid == wanted.gid
+            && (wanted.identity.version == Version::V2 || l.mac == wanted.mac)
+            && (server || wanted.qpn == Some(l.qpn))
+    })
+}
+
+/// Gives out alert tokens: never zero, and the same one only after all others.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenAllocator {
+    /// The last one.
+    last: AlertToken,
+}
+
+impl TokenAllocator {
+    /// Starts behind an arbitrary number.
+    pub const fn new(seed: u32) -> Self {
+        Self {
+            last: AlertToken::from_peer(seed),
+        }
+    }
+
+    /// The next token. The caller asks again while it is in use.
+    pub fn next_token(&mut self) -> AlertToken {
+        self.last = self.last.next();
+        self.last
+    }
+}
+
+/// Gives out link numbers of one group: never zero, none that `used` has.
+pub fn next_link_id<I>(last: u8, used: I) -> Option<LinkId>
+where
+    I: Iterator<Item = LinkId> + Clone,
+{
+    (1..=u8::MAX)
+        .filter_map(|step| LinkId::new(last.wrapping_add(step)))
+        .find(|id| used.clone().all(|u| u != *id))
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the links of a group lie between the devices of both sides, and which link is used.
+
+use crate::proto::ids::{
+    Gid,
+    Mac,
+    MtuCode,
+    Role, //
+};
+use crate::proto::llc::AddLink;
+
+/// How the links lie; the numbers and words are those of the tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupType {
+    /// No link.
+    None,
+    /// One link.
+    Single,
+    /// Two links between different devices on both sides.
+    Symmetric,
+    /// The peer has one device for both links.
+    AsymmetricPeer,
+    /// We have one device for both links.
+    AsymmetricLocal,
+}
+
+impl GroupType {
+    /// The number that tools know.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Single => 1,
+            Self::Symmetric => 2,
+            Self::AsymmetricPeer => 3,
+            Self::AsymmetricLocal => 4,
+        }
+    }
+
+    /// The word for a log line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Single => "SINGLE",
+            Self::Symmetric => "SYMMETRIC",
+            Self::AsymmetricPeer => "ASYMMETRIC_PEER",
+            Self::AsymmetricLocal => "ASYMMETRIC_LOCAL",
+        }
+    }
+
+    /// Whether one device carries both links.
+    pub const fn is_asymmetric(self) -> bool {
+        matches!(self, Self::AsymmetricPeer | Self::AsymmetricLocal)
+    }
+
+    /// The type after a link has gone and `left` are active.
+    pub const fn after_delete(self, left: usize) -> Self {
+        match left {
+            0 => Self::None,
+            1 => Self::Single,
+            _ => self,
+        }
+    }
+
+    /// Whether a further link would help: there is none yet, or one that could become symmetric.
+    pub const fn wants_link(self) -> bool {
+        matches!(
+            self,
+            Self::Single | Self::AsymmetricPeer | Self::AsymmetricLocal
+        )
+    }
+}
+
+/// What a side knows when a further link is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct AddContext {
+    /// How the links lie now.
+    pub group: GroupType,
+    /// We have a second device for it.
+    pub own_alternate: bool,
+    /// GID and MAC of the peer on the first link.
+    pub peer_gid: Gid,
+    /// See `peer_gid`.
+    pub peer_mac: Mac,
+    /// Version 1 compares the MAC too.
+    pub compare_mac: bool,
+    /// How many links were agreed upon.
+    pub max_links: u8,
+    /// A column is free.
+    pub free_slot: bool,
+}
+
+impl AddContext {
+    /// Whether the peer uses the device of the first link again.
+    fn peer_repeats(&self, gid: Gid, mac: Mac) -> bool {
+        gid == self.peer_gid && (!self.compare_mac || mac == self.peer_mac)
+    }
+
+    /// The type that a link between these devices gives; `None` when it would lie beside the
+    /// first one (RFC 7609, section 2.2.1: parallel links are not allowed), or when there is an
+    /// asymmetric link already and this would be a second one (section 3.5.5.1.1).
+    fn result(&self, own_alternate: bool, peer_repeats: bool) -> Option<GroupType> {
+        let new = match (own_alternate, peer_repeats) {
+            (true, false) => GroupType::Symmetric,
+            (true, true) => GroupType::AsymmetricPeer,
+            (false, false) => GroupType::AsymmetricLocal,
+            (false, true) => return None,
+        };
+        (!(new.is_asymmetric() && self.group.is_asymmetric())).then_some(new)
+    }
+
+    /// Whether this side may begin to add a link at all: only the server, with room for it.
+    pub fn may_offer(&self, role: Role) -> bool {
+        role == Role::Server
+            && self.max_links > 1
+            && self.free_slot
+            && self.group.wants_link()
+            && (self.own_alternate || !self.group.is_asymmetric())
+    }
+
+    /// The client's answer to ADD LINK: the type that results.
+    ///
+    /// # Errors
+    ///
+    /// The reason to reject it with.
+    pub fn judge_request(&self, m: &AddLink<'_>) -> Result<GroupType, u8> {
+        if m.mtu.bytes().is_none() {
+            return Err(AddLink::INVALID_MTU);
+        }
+        if self.max_links <= 1 || !self.free_slot || m.link_num == 0 || !m.qpn.is_usable() {
+            return Err(AddLink::NO_ALT_PATH);
+        }
+        self.result(self.own_alternate, self.peer_repeats(m.gid, m.mac))
+            .ok_or(AddLink::NO_ALT_PATH)
+    }
+
+    /// The server's look at the client's answer: the type that results and the path MTU, or
+    /// nothing when the link is given up.
+    pub fn judge_response(
+        &self,
+        sent: &AddLink<'_>,
+        m: &AddLink<'_>,
+    ) -> Option<(GroupType, MtuCode)> {
+        if m.rejected || m.link_num != sent.link_num || !m.qpn.is_usable() {
+            return None;
+        }
+        let mtu = sent.mtu.agree(m.mtu)?;
+        let new = self.result(self.own_alternate, self.peer_repeats(m.gid, m.mac))?;
+        Some((new, mtu))
+    }
+}
+
+/// One link when connections choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// It carries connections.
+    pub active: bool,
+    /// It is the asymmetric one of the two: it is used only if it is the last.
+    pub spare: bool,
+    /// Connections on it.
+    pub conns: u32,
+}
+
+/// The column of the link for a new connection: the active one with the fewest connections,
+/// asymmetric ones last. (C takes them in turns by the number of connections.)
+pub fn pick_link(links: &[Usable]) -> Option<usize> {
+    best(links, |_| true)
+}
+
+/// The column of the link that takes over from the one in column `failed`.
+pub fn pick_other(links: &[Usable], failed: usize) -> Option<usize> {
+    best(links, |i| i != failed)
+}
+
+/// The best active link among those that may be taken.
+fn best(links: &[Usable], may: impl Fn(usize) -> bool) -> Option<usize> {
+    (0..links.len())
+        .filter(|i| may(*i) && links.get(*i).is_some_and(|l| l.active))
+        .min_by_key(|i| links.get(*i).map(|l| (l.spare, l.conns)))
+}

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that have arrived at a listener: those in a handshake, and those that wait for `accept(2)`.
+//!
+//! The listener's work item takes them from the TCP listener. One that does not speak SMC goes straight to those that
+//! wait; of the others each has its handshake in a work item of its own. Together they are no more than the backlog.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        new_mutex,
+        Arc,
+        Mutex, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    },
+};
+
+use crate::{
+    kapi::net::{
+        Shutdown,
+        SockRef,
+        TcpSocket, //
+    },
+    net_ctx::{
+        NetCtx,
+        Role, //
+    },
+    proto::reason::DeclineReason,
+    smc_cdc::{
+        Connection,
+        TcpEnd,
+        Wake, //
+    },
+    smc_clc::{
+        self,
+        Outcome,
+        Setup, //
+    },
+};
+
+use super::{
+    socket::SmcSock,
+    waker::SockWaker,
+    HANDSHAKES, //
+};
+
+/// How an accepted connection goes on.
+pub(super) enum Way {
+    /// By TCP.
+    Tcp {
+        /// Why; nothing when the listener itself is one of TCP.
+        reason: Option<DeclineReason>,
+        /// The diagnosis in the peer's Decline.
+        peer_diagnosis: u32,
+    },
+    /// By RDMA.
+    Smc {
+        /// The connection.
+        conn: Arc<Connection>,
+        /// Whom it wakes.
+        waker: Arc<SockWaker>,
+    },
+}
+
+/// A connection that waits for `accept(2)`.
+///
+/// One that is dropped instead is reset.
+pub(crate) struct Child {
+    /// Its TCP socket, until it is accepted.
+    tcp: Option<Arc<TcpSocket>>,
+    /// How it goes on.
+    way: Way,
+}
+
+impl Child {
+    /// A connection.
+    pub(super) fn new(tcp: Arc<TcpSocket>, way: Way) -> Self {
+        Self {
+            tcp: Some(tcp),
+            way,
+        }
+    }
+
+    /// Its TCP socket, if it was not taken.
+    pub(super) fn tcp(&self) -> Option<&Arc<TcpSocket>> {
+        self.tcp.as_ref()
+    }
+
+    /// How it goes on.
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Takes the TCP socket: the connection is accepted.
+    pub(super) fn take_tcp(&mut self) -> Option<Arc<TcpSocket>> {
+        self.tcp.take()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let Some(tcp) = self.tcp.take() else {
+            return;
+        };
+        if let Way::Smc { conn, .. } = &self.way {
+            match conn.close() {
+                TcpEnd::Shutdown | TcpEnd::Reset => (),
+            }
+        }
+        // Nobody will read: the peer is told so, as TCP does.
+        tcp.abort();
+    }
+}
+
+/// First in, first out, in constant time on average: newcomers are stacked, and the stack is turned over when those
+/// who came before have gone.
+struct Fifo<T> {
+    /// Newcomers, the last one on top.
+    new: KVec<T>,
+    /// The others, the first one on top.
+    old: KVec<T>,
+}
+
+impl<T> Fifo<T> {
+    /// An empty one.
+    const fn new() -> Self {
+        Self {
+            new: KVec::new(),
+            old: KVec::new(),
+        }
+    }
+
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.new.len().saturating_add(self.old.len())
+    }
+
+    /// Adds one at the end.
+    fn push(&mut self, item: T) -> Result {
+        Ok(self.new.push(item, GFP_KERNEL)?)
+    }
+
+    /// Takes the first.
+    fn pop(&mut self) -> Result<Option<T>> {
+        if self.old.is_empty() {
+            self.old.reserve(self.new.len(), GFP_KERNEL)?;
+            while let Some(item) = self.new.pop() {
+                self.old.push(item, GFP_KERNEL)?;
+            }
+        }
+        Ok(self.old.pop())
+    }
+}
+
+/// What the queue's lock guards.
+struct Queue {
+    /// Those that wait for `accept(2)`.
+    ready: Fifo<Child>,
+    /// Those in a handshake.
+    handshakes: KVec<Arc<Handshake>>,
+    /// How many connections there may be, less one, as TCP counts.
+    backlog: usize,
+    /// Whether the TCP listener may have more, for which there was no room.
+    stalled: bool,
+    /// The listener is gone.
+    closed: bool,
+    /// The listener, to be woken; nothing when it is gone.
+    sk: Option<SockRef<SmcSock>>,
+}
+
+/// The connections of one listener.
+#[pin_data]
+pub(super) struct AcceptQueue {
+    /// The connections.
+    #[pin]
+    queue: Mutex<Queue>,
+    /// What the listener's namespace keeps.
+    ctx: Arc<NetCtx>,
+}
+
+impl AcceptQueue {
+    /// The queue of `sk`.
+    pub(super) fn new(sk: SockRef<SmcSock>, ctx: Arc<NetCtx>, backlog: usize) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                queue <- new_mutex!(Queue {
+                    ready: Fifo::new(),
+                    handshakes: KVec::new(),
+                    backlog,
+                    stalled: false,
+                    closed: false,
+                    sk: Some(sk),
+                }, "AcceptQueue::queue"),
+                ctx,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Changes how many connections there may be.
+    pub(super) fn set_backlog(&self, backlog: usize) {
+        self.queue.lock().backlog = backlog;
+    }
+
+    /// Whether `accept(2)` would find a connection.
+    pub(super) fn is_ready(&self) -> bool {
+        self.queue.lock().ready.len() > 0
+    }
+
+    /// Takes the connection that has waited longest.
+    pub(super) fn pop(&self) -> Result<Option<Child>> {
+        let mut queue = self.queue.lock();
+        let child = queue.ready.pop()?;
+        if child.is_some() && core::mem::take(&mut queue.stalled) {
+            if let Some(sk) = &queue.sk {
+                sk.queue_work(&HANDSHAKES);
+            }
+        }
+        Ok(child)
+    }
+
+    /// Takes from the TCP listener all that there is room for. Called from the listener's work item alone.
+    pub(super) fn fill(self: &Arc<Self>, listener: &TcpSocket, sndbuf: u32, rcvbuf: u32) {
+        while self.has_room() {
+            let tcp = match listener.accept() {
+                Ok(tcp) => tcp,
+                Err(err) if err == EAGAIN || err == EINVAL => return,
+                // A connection that was lost on the way is not the listener's end; anything else is tried again at
+                // the next event.
+                Err(err) if err == ECONNABORTED => continue,
+                Err(_) => return,
+            };
+            if let Err(err) = self.admit(tcp, sndbuf, rcvbuf) {
+                pr_debug!("a connection could not be admitted: {:?}\n", err);
+            }
+        }
+    }
+
+    /// Whether another connection may come; if not, notes that one may be waiting.
+    fn has_room(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let here = queue.ready.len().saturating_add(queue.handshakes.len());
+        queue.stalled = here > queue.backlog;
+        !queue.stalled && !queue.closed
+    }
+
+    /// Sends a new connection on its way. Dropping it resets it.
+    fn admit(self: &Arc<Self>, tcp: TcpSocket, sndbuf: u32, rcvbuf: u32) -> Result {
+        let tcp = Arc::new(tcp, GFP_KERNEL)?;
+        if !tcp.peer_has_smc() {
+            return self.ready(Child::new(
+                tcp,
+                Way::Tcp {
+                    reason: Some(DeclineReason::PEERNOSMC),
+                    peer_diagnosis: 0,
+                },
+            ));
+        }
+        let waker = SockWaker::new()?;
+        let wake: Arc<dyn Wake> = waker.clone();
+        let setup = Setup {
+            net: tcp.net(),
+            sndbuf,
+            rcvbuf,
+            waker: wake,
+        };
+        let handshake = Arc::pin_init(
+            pin_init!(Handshake {
+                work <- new_work!("smc_handshake"),
+                queue: self.clone(),
+                tcp,
+                setup,
+                waker,
+            }),
+            GFP_KERNEL,
+        )?;
+        {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Err(EINVAL);
+            }
+            queue.handshakes.push(handshake.clone(), GFP_KERNEL)?;
+        }
+        HANDSHAKES.enqueue(handshake);
+        Ok(())
+    }
+
+    /// Hands a connection to `accept(2)`.
+    fn ready(&self, child: Child) -> Result {
+        child.record(&self.ctx);
+        let refused = {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                Some(child)
+            } else {
+                queue.ready.push(child)?;
+                if let Some(sk) = &queue.sk {
+                    sk.wake_readable();
+                }
+                None
+            }
+        };
+        // It is reset outside the lock.
+        drop(refused);
+        Ok(())
+    }
+
+    /// A handshake is over.
+    fn finish(&self, handshake: &Arc<Handshake>, outcome: Result<Outcome>) {
+        let child = match outcome {
+            Ok(Outcome::Smc(conn)) => Some(Way::Smc {
+                conn,
+                waker: handshake.waker.clone(),
+            }),
+            Ok(Outcome::Tcp {
+                reason,
+                peer_diagnosis,
+            }) => Some(Way::Tcp {
+                reason: Some(reason),
+                peer_diagnosis,
+            }),
+            Err(_) => None,
+        };
+        {
+            let mut queue = self.queue.lock();
+            let place = queue
+                .handshakes
+                .iter()
+                .position(|other| Arc::ptr_eq(other, handshake));
+            if let Some(place) = place {
+                // It is still referred to by the caller.
+                let _ = queue.handshakes.remove(place);
+            }
+        }
+        match child {
+            Some(way) => {
+                // Without memory the connection is dropped, and so reset.
+                let _ = self.ready(Child::new(handshake.tcp.clone(), way));
+            }
+            None => handshake.tcp.abort(),
+        }
+        let queue = self.queue.lock();
+        if queue.stalled {
+            if let Some(sk) = &queue.sk {
+                sk.queue_work(&HANDSHAKES);
+            }
+        }
+    }
+
+    /// The listener goes: all its connections are reset.
+    pub(super) fn close(&self) {
+        let (ready, handshakes, sk) = {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            (
+                core::mem::replace(&mut queue.ready, Fifo::new()),
+                core::mem::take(&mut queue.handshakes),
+                queue.sk.take(),
+            )
+        };
+        // Outside the lock, as connections are closed here.
+        drop(ready);
+        for handshake in handshakes {
+            // This ends whatever the handshake waits for.
+            let _ = handshake.tcp.shutdown(Shutdown::Both);
+        }
+        drop(sk);
+    }
+}
+
+/// The handshake of one connection.
+#[pin_data]
+struct Handshake {
+    /// Runs it.
+    #[pin]
+    work: Work<Self>,
+    /// Where the connection goes afterwards.
+    queue: Arc<AcceptQueue>,
+    /// The connection.
+    tcp: Arc<TcpSocket>,
+    /// What the listener brings in.
+    setup: Setup,
+    /// Whom the connection will wake.
+    waker: Arc<SockWaker>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self> for Handshake { self.work }
+}
+
+impl WorkItem for Handshake {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let outcome = smc_clc::server(&this.tcp, &this.setup);
+        this.tcp.forget_option();
+        this.queue.finish(&this, outcome);
+    }
+}
+
+impl Child {
+    /// Counts the connection if it fell back.
+    fn record(&self, ctx: &NetCtx) {
+        if let Way::Tcp {
+            reason: Some(reason),
+            ..
+        } = self.way
+        {
+            let peer = self.tcp.as_ref().and_then(|tcp| tcp.peer_addr().ok());
+            ctx.fallbacks().record(Role::Server, reason, peer);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `bind(2)` and `connect(2)`, and the work item that brings a connect to its end.
+//!
+//! A connect always runs by itself: TCP's own, begun without waiting, then the handshake in the socket's work item. A
+//! blocking caller only waits for the end of it, so that a signal or a time-out interrupts the wait and nothing else.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Acquire,
+        Arc, //
+    },
+};
+
+use crate::{
+    kapi::net::{
+        Address,
+        Open,
+        Shutdown,
+        SockRef,
+        TcpSocket,
+        TcpState, //
+    },
+    proto::reason::DeclineReason,
+    smc_cdc::{
+        Connection,
+        TcpEnd,
+        Wake, //
+    },
+    smc_clc::{
+        self,
+        Outcome,
+        Setup, //
+    },
+};
+
+use super::{
+    accept_queue::AcceptQueue,
+    socket::SmcSock,
+    state::{
+        Mode,
+        Report,
+        State, //
+    },
+    waker::SockWaker,
+    HANDSHAKES, //
+};
+
+/// Address families.
+const AF_UNSPEC: u32 = 0;
+/// See [`AF_UNSPEC`].
+const AF_INET: u32 = 2;
+/// See [`AF_UNSPEC`].
+const AF_INET6: u32 = 10;
+
+/// `bind(2)`.
+pub(super) fn bind(sk: Open<'_, SmcSock>, addr: &Address<'_>) -> Result {
+    let any = addr.is_any_v4().ok_or(EINVAL)?;
+    match addr.family() {
+        Some(AF_INET | AF_INET6) => (),
+        // For the sake of old programs, as in TCP.
+        Some(AF_UNSPEC) if any => (),
+        _ => return Err(EAFNOSUPPORT),
+    }
+    let state = sk.state.lock();
+    match *state {
+        State::Init | State::Failed | State::Tcp { .. } => sk.attached()?.tcp.bind(addr),
+        _ => Err(EINVAL),
+    }
+}
+
+/// `connect(2)`.
+pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bool) -> Result {
+    let mut state = sk.state.lock();
+    match &mut *state {
+        State::Init => {
+            begin(&sk, &mut state, addr)?;
+            if nonblocking {
+                return Err(EINPROGRESS);
+            }
+        }
+        State::Connecting { .. } => {
+            if nonblocking {
+                return Err(EALREADY);
+            }
+        }
+        State::Failed => return report_failure(&sk, &mut state),
+        State::Tcp { report } => {
+            if core::mem::replace(report, Report::Done) == Report::Due {
+                return Ok(());
+            }
+            drop(state);
+            return SmcSock::forward(sk, |tcp| tcp.connect(addr, nonblocking));
+        }
+        State::Smc { report, .. } => {
+            if core::mem::replace(report, Report::Done) == Report::Due {
+                return Ok(());
+            }
+            return Err(EISCONN);
+        }
+        State::Listening { .. } | State::Closed => return Err(EINVAL),
+    }
+    drop(state);
+    let mut patience = sk.write_patience(false);
+    match sk.wait(&mut patience, false, || outcome(&sk)) {
+        Ok(outcome) => outcome,
+        // The time is over, but the connect goes on.
+        Err(err) if err == EAGAIN => Err(EINPROGRESS),
+        Err(err) => Err(err),
+    }
+}
+
+/// Begins to connect.
+fn begin(sk: &Open<'_, SmcSock>, state: &mut State, addr: &Address<'_>) -> Result {
+    match addr.family().ok_or(EINVAL)? {
+        AF_INET | AF_INET6 => (),
+        _ => return Err(EAFNOSUPPORT),
+    }
+    let tcp = sk.attached()?.tcp.clone();
+    let waker = SockWaker::new()?;
+    // Without the option the connection goes by TCP.
+    let _ = sk
+        .ctx
+        .want_option(sk.net())
+        .and_then(|()| tcp.ask_on_connect());
+    match tcp.connect(addr, true) {
+        Ok(()) => (),
+        Err(err) if err == EINPROGRESS => (),
+        Err(err) => {
+            tcp.forget_option();
+            return Err(err);
+        }
+    }
+    drop(SmcSock::transition(
+        sk,
+        state,
+        State::Connecting { tcp, waker },
+    )?);
+    // What happened before the state changed was not noticed.
+    sk.queue_work(&HANDSHAKES);
+    Ok(())
+}
+
+/// What became of a connect; nothing while it goes on.
+fn outcome(sk: &Open<'_, SmcSock>) -> Option<Result> {
+    let mut state = sk.state.lock();
+    match &mut *state {
+        State::Connecting { .. } => None,
+        State::Tcp { report } | State::Smc { report, .. } => {
+            *report = Report::Done;
+            Some(Ok(()))
+        }
+        State::Failed => Some(report_failure(sk, &mut state)),
+        // Another call has reported the failure.
+        State::Init | State::Listening { .. } | State::Closed => Some(Err(ECONNABORTED)),
+    }
+}
+
+/// Says why a connect failed; the socket is ready for another one.
+fn report_failure(sk: &Open<'_, SmcSock>, state: &mut State) -> Result {
+    drop(SmcSock::transition(sk, state, State::Init)?);
+    sk.take_err()?;
+    Err(ECONNABORTED)
+}
+
+/// The socket's work item: something happened on its TCP socket.
+pub(super) fn work(sk: &SockRef<SmcSock>) {
+    /// What is to be done.
+    enum Task {
+        /// See if TCP has connected.
+        Connect(Arc<TcpSocket>, Arc<SockWaker>),
+        /// Take connections from the TCP listener.
+        Fill(Arc<TcpSocket>, Arc<AcceptQueue>),
+        /// See if one of the two connections has failed: the other one follows it.
+        Watch(Arc<TcpSocket>, Arc<Connection>),
+    }
+    let task = match &*sk.state.lock() {
+        State::Connecting { tcp, waker } => Task::Connect(tcp.clone(), waker.clone()),
+        State::Listening { tcp, queue } => Task::Fill(tcp.clone(), queue.clone()),
+        State::Smc { tcp, conn, .. } => Task::Watch(tcp.clone(), conn.clone()),
+        _ => return,
+    };
+    match task {
+        Task::Connect(tcp, waker) => drive(sk, &tcp, waker),
+        Task::Fill(tcp, queue) => {
+            let (sndbuf, rcvbuf) = sk.buffers();
+            queue.fill(&tcp, sndbuf, rcvbuf);
+        }
+        // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection.
+        Task::Watch(tcp, conn) => {
+            if sk.failed.load(Acquire) != 0 {
+                tcp.abort();
+            } else if tcp.state() == TcpState::Closed && sk.shut.load(Acquire) == 0 {
+                if SmcSock::is_draining() {
+                    // Both ends are here, and the operator ends both.
+                    conn.abort();
+                } else {
+                    conn.tcp_was_reset();
+                }
+            }
+        }
+    }
+}
+
+/// Brings a connect to its end, if TCP has come to one.
+fn drive(sk: &SockRef<SmcSock>, tcp: &Arc<TcpSocket>, waker: Arc<SockWaker>) {
+    let result = match tcp.finish_connect() {
+        Err(err) if err == EALREADY => return,
+        // It was shut down, and TCP has forgotten that it was connecting.
+        Err(err) if err == EINVAL => Err(ECONNABORTED),
+        Err(err) => Err(err),
+        Ok(()) => handshake(sk, tcp, &waker),
+    };
+    tcp.forget_option();
+    finish(sk, tcp, &waker, result);
+}
+
+/// The handshake of a connection that TCP has made.
+fn handshake(
+    sk: &SockRef<SmcSock>,
+    tcp: &Arc<TcpSocket>,
+    waker: &Arc<SockWaker>,
+) -> Result<Outcome> {
+    if !tcp.peer_has_smc() {
+        return Ok(Outcome::Tcp {
+            reason: DeclineReason::PEERNOSMC,
+            peer_diagnosis: 0,
+        });
+    }
+    let (sndbuf, rcvbuf) = sk.buffers();
+    let wake: Arc<dyn Wake> = waker.clone();
+    let setup = Setup {
+        net: tcp.net(),
+        sndbuf,
+        rcvbuf,
+        waker: wake,
+    };
+    smc_clc::client(tcp, &setup)
+}
+
+/// A connect is over; tells everybody.
+fn finish(
+    sk: &SockRef<SmcSock>,
+    tcp: &Arc<TcpSocket>,
+    waker: &Arc<SockWaker>,
+    result: Result<Outcome>,
+) {
+    let failure = match result {
+        Ok(Outcome::Smc(conn)) => {
+            let mut state = sk.state.lock();
+            let to = State::Smc {
+                tcp: tcp.clone(),
+                conn: conn.clone(),
+                report: Report::Due,
+            };
+            let entered = SmcSock::transition(sk, &mut state, to);
+            drop(state);
+            if entered.is_err() {
+                // The socket was closed meanwhile.
+                end_tcp(tcp, conn.close());
+                return;
+            }
+            SmcSock::show_rings(sk, &conn);
+            waker.set(sk.clone());
+            None
+        }
+        Ok(Outcome::Tcp {
+            reason,
+            peer_diagnosis,
+        }) => {
+            let mut state = sk.state.lock();
+            // A closed socket stays closed.
+            let _ = SmcSock::fall_back(sk, &mut state, tcp, reason, peer_diagnosis, Report::Due);
+            drop(state);
+            SmcSock::show_err(sk, tcp);
+            None
+        }
+        Err(err) => Some(err),
+    };
+    if let Some(err) = failure {
+        // The TCP socket must be ready for another connect.
+        tcp.disconnect();
+        let mut state = sk.state.lock();
+        if sk.mode() == Mode::Connecting {
+            sk.set_err(err.to_errno().saturating_neg());
+        }
+        // A closed socket stays closed.
+        let _ = SmcSock::transition(sk, &mut state, State::Failed);
+        drop(state);
+        sk.wake_error();
+    }
+    sk.wake_state();
+}
+
+/// Ends a TCP connection as the connection over RDMA wants it.
+pub(super) fn end_tcp(tcp: &TcpSocket, how: TcpEnd) {
+    match how {
+        TcpEnd::Shutdown => {
+            // An error means that it has ended already.
+            let _ = tcp.shutdown(Shutdown::Both);
+        }
+        TcpEnd::Reset => tcp.abort(),
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sendmsg(2)`, `recvmsg(2)` and the like.
+
+use kernel::{
+    num::casts::u32_as_usize,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+use crate::{
+    kapi::net::{
+        flag,
+        Open,
+        Patience,
+        RecvMsg,
+        SendMsg, //
+    },
+    proto::reason::DeclineReason,
+    smc_cdc::{
+        Connection,
+        RecvMode,
+        SendMode, //
+    },
+};
+
+use super::{
+    socket::SmcSock,
+    state::{
+        Mode,
+        Report,
+        State, //
+    },
+};
+
+/// `sendmsg(2)`.
+pub(super) fn sendmsg(sk: Open<'_, SmcSock>, msg: &mut SendMsg<'_>) -> Result<usize> {
+    let mut patience = sk.write_patience(msg.nonblocking());
+    let nosignal = msg.flags() & flag::MSG_NOSIGNAL != 0;
+    loop {
+        match sk.mode() {
+            Mode::Tcp => return SmcSock::forward(sk, |tcp| tcp.sendmsg(msg)),
+            Mode::Smc => {
+                let conn = SmcSock::connection(&sk)?;
+                return send(sk, conn, msg, &mut patience);
+            }
+            Mode::Init if msg.flags() & flag::MSG_FASTOPEN != 0 => fall_back_for_option(sk)?,
+            _ if msg.flags() & flag::MSG_FASTOPEN != 0 => return Err(EINVAL),
+            Mode::Connecting => connected(sk, &mut patience)?,
+            Mode::Init | Mode::Failed => {
+                sk.take_err()?;
+                return Err(ENOTCONN);
+            }
+            Mode::Listening | Mode::Closed => return Err(sk.broken_pipe(nosignal, EPIPE)),
+        }
+    }
+}
+
+/// `recvmsg(2)`.
+pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    let mut patience = sk.read_patience(msg.nonblocking());
+    loop {
+        match sk.mode() {
+            Mode::Tcp => return SmcSock::forward(sk, |tcp| tcp.recvmsg(msg)),
+            Mode::Smc => {
+                let conn = SmcSock::connection(&sk)?;
+                msg.clear_name();
+                return receive(sk, conn, msg, &mut patience);
+            }
+            Mode::Connecting => connected(sk, &mut patience)?,
+            Mode::Init | Mode::Failed | Mode::Listening | Mode::Closed => {
+                sk.take_err()?;
+                return Err(ENOTCONN);
+            }
+        }
+    }
+}
+
+/// Waits until a connect is over.
+fn connected(sk: Open<'_, SmcSock>, patience: &mut Patience) -> Result {
+    sk.wait(patience, false, || {
+        (sk.mode() != Mode::Connecting).then_some(())
+    })
+}
+
+/// A fresh socket becomes one of TCP, because the application wants something that only TCP has.
+pub(super) fn fall_back_for_option(sk: Open<'_, SmcSock>) -> Result {
+    let tcp = &sk.attached()?.tcp;
+    let mut state = sk.state.lock();
+    if matches!(*state, State::Tcp { .. }) {
+        return Ok(());
+    }
+    SmcSock::fall_back(
+        &sk,
+        &mut state,
+        tcp,
+        DeclineReason::OPTUNSUPP,
+        0,
+        Report::Done,
+    )
+}
+
+/// Sends over RDMA, waiting for room as the application allows.
+fn send(
+    sk: Open<'_, SmcSock>,
+    conn: &Connection,
+    msg: &mut SendMsg<'_>,
+    patience: &mut Patience,
+) -> Result<usize> {
+    let flags = msg.flags();
+    let mode = SendMode {
+        cork: flags & flag::MSG_MORE != 0 || sk.corked.load(Relaxed) != 0,
+        urgent: flags & flag::MSG_OOB != 0,
+    };
+    let wanted = msg.len();
+    let mut sent: usize = 0;
+    let outcome = loop {
+        match conn.try_send(msg.iter(), mode) {
+            Ok(more) => {
+                sent = sent.saturating_add(more);
+                if sent >= wanted || more == 0 && wanted == 0 {
+                    break Ok(());
+                }
+            }
+            Err(err) if err == EAGAIN => (),
+            Err(err) => break Err(err),
+        }
+        if patience.is_over() {
+            break Err(EAGAIN);
+        }
+        let room = sk.wait(patience, false, || {
+            let ready = conn.ready();
+            (ready.writable || ready.hangup || sk.err() != 0).then_some(())
+        });
+        if let Err(err) = room {
+            break Err(err);
+        }
+    };
+    match outcome {
+        Err(err) if sent == 0 => {
+            if err == EPIPE {
+                sk.take_err()?;
+            }
+            Err(sk.broken_pipe(flags & flag::MSG_NOSIGNAL != 0, err))
+        }
+        _ => Ok(sent),
+    }
+}
+
+/// Receives over RDMA, waiting for bytes as the application allows.
+fn receive(
+    sk: Open<'_, SmcSock>,
+    conn: &Connection,
+    msg: &mut RecvMsg<'_>,
+    patience: &mut Patience,
+) -> Result<usize> {
+    let flags = msg.flags();
+    if flags & flag::MSG_ERRQUEUE != 0 {
+        return Err(EINVAL);
+    }
+    if flags & flag::MSG_OOB != 0 {
+        let byte = conn.take_urgent(flags & flag::MSG_PEEK != 0)?;
+        return Ok(if msg.len() == 0 {
+            0
+        } else {
+            msg.iter().copy_to_iter(&[byte])
+        });
+    }
+    let mode = RecvMode {
+        peek: flags & flag::MSG_PEEK != 0,
+        discard: flags & flag::MSG_TRUNC != 0,
+    };
+    let room = msg.len();
+    let enough = if flags & flag::MSG_WAITALL != 0 {
+        room
+    } else {
+        room.min(u32_as_usize(sk.rcvlowat()))
+    };
+    if mode.peek && enough > 1 {
+        // A peek begins at the same byte each time: it has to find all it wants at once.
+        let all = enough.min(u32_as_usize(conn.receive_ring()));
+        let _ = sk.wait(patience, false, || {
+            let ready = conn.ready();
+            let there = u32_as_usize(conn.readable_len());
+            (there >= all || ready.read_hangup || ready.hangup || ready.urgent || sk.err() != 0)
+                .then_some(())
+        });
+    }
+    let mut got: usize = 0;
+    let outcome = loop {
+        match conn.try_recv(msg.iter(), room.saturating_sub(got), mode) {
+            Ok(0) => break sk.take_err(),
+            Ok(more) => {
+                got = got.saturating_add(more);
+                if got >= enough || mode.peek {
+                    break Ok(());
+                }
+            }
+            Err(err) if err == EAGAIN => (),
+            Err(err) => break Err(err),
+        }
+        if sk.err() != 0 {
+            break sk.take_err();
+        }
+        if patience.is_over() {
+            break Err(EAGAIN);
+        }
+        let bytes = sk.wait(patience, false, || {
+            let ready = conn.ready();
+            (ready.readable || ready.read_hangup || ready.hangup || sk.err() != 0).then_some(())
+        });
+        if let Err(err) = bytes {
+            break Err(err);
+        }
+    };
+    match outcome {
+        Err(err) if got == 0 => Err(err),
+        _ => Ok(got),
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `listen(2)` and `accept(2)`.
+
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::kapi::net::{
+    Open,
+    SocketOps, //
+};
+
+use super::{
+    accept_queue::{
+        AcceptQueue,
+        Child,
+        Way, //
+    },
+    socket::SmcSock,
+    state::State,
+    HANDSHAKES, //
+};
+
+/// `listen(2)`.
+pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
+    let tcp = &sk.attached()?.tcp;
+    let length = usize::try_from(backlog).unwrap_or(0);
+    let mut state = sk.state.lock();
+    match &mut *state {
+        State::Init | State::Failed => {
+            let queue = AcceptQueue::new(sk.hold(), sk.ctx.clone(), length)?;
+            // Without the option connections go by TCP.
+            let _ = sk
+                .ctx
+                .want_option(sk.net())
+                .and_then(|()| tcp.ask_on_accept());
+            tcp.listen(backlog).inspect_err(|_| {
+                queue.close();
+                tcp.forget_option();
+            })?;
+            let to = State::Listening {
+                tcp: tcp.clone(),
+                queue,
+            };
+            if matches!(*state, State::Failed) {
+                drop(SmcSock::transition(&sk, &mut state, State::Init)?);
+            }
+            drop(SmcSock::transition(&sk, &mut state, to)?);
+            // What happened before the state changed was not noticed.
+            sk.queue_work(&HANDSHAKES);
+            Ok(())
+        }
+        State::Listening { queue, .. } => {
+            tcp.listen(backlog)?;
+            queue.set_backlog(length);
+            sk.queue_work(&HANDSHAKES);
+            Ok(())
+        }
+        State::Tcp { .. } => {
+            drop(state);
+            SmcSock::forward(sk, |tcp| tcp.listen(backlog))
+        }
+        State::Connecting { .. } | State::Smc { .. } | State::Closed => Err(EINVAL),
+    }
+}
+
+/// `accept(2)`: waits for a connection.
+pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> {
+    let mut patience = sk.read_patience(nonblocking);
+    // An accepted connection is a new socket.
+    SmcSock::may_create(sk.net())?;
+    let queue = match &*sk.state.lock() {
+        State::Listening { queue, .. } => queue.clone(),
+        State::Tcp { .. } => {
+            let tcp = &sk.attached()?.tcp;
+            let new = tcp.wait_accept(&mut patience)?;
+            let way = Way::Tcp {
+                reason: None,
+                peer_diagnosis: 0,
+            };
+            return Ok(Child::new(Arc::new(new, GFP_KERNEL)?, way));
+        }
+        _ => return Err(EINVAL),
+    };
+    sk.wait(&mut patience, true, || {
+        if let Err(err) = SmcSock::may_create(sk.net()) {
+            return Some(Err(err));
+        }
+        if let Some(child) = queue.pop().transpose() {
+            return Some(child);
+        }
+        match &*sk.state.lock() {
+            State::Listening { queue: now, .. } if Arc::ptr_eq(now, &queue) => None,
+            _ => Some(Err(EINVAL)),
+        }
+    })?
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `setsockopt(2)`, `getsockopt(2)` and `ioctl(2)`.
+//!
+//! Every option is set on the TCP socket, which checks it and needs it if the connection falls back. `SOL_SOCKET` options
+//! are mirrored on the outer sock, as the kernel's own code looks for them there.
+
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use zerocopy::IntoBytes;
+
+use crate::kapi::net::{
+    put_int,
+    Open,
+    OptionIn,
+    OptionOut, //
+};
+
+use super::{
+    data::fall_back_for_option,
+    info,
+    socket::SmcSock,
+    state::Mode, //
+};
+
+/// Option levels.
+const SOL_SOCKET: c_int = 1;
+/// See [`SOL_SOCKET`].
+const SOL_TCP: c_int = 6;
+/// See [`SOL_SOCKET`].
+const SOL_SMC: c_int = 286;
+
+/// Whether a listener limits the handshakes in progress.
+const SMC_LIMIT_HS: c_int = 1;
+/// What a connection is and how it fares.
+const SMC_RS_INFO: c_int = 0x100;
+
+/// Options of TCP that matter here.
+const TCP_NODELAY: c_int = 1;
+/// See [`TCP_NODELAY`].
+const TCP_CORK: c_int = 3;
+/// See [`TCP_NODELAY`].
+const TCP_FASTOPEN: c_int = 23;
+/// See [`TCP_NODELAY`].
+const TCP_FASTOPEN_CONNECT: c_int = 30;
+/// See [`TCP_NODELAY`].
+const TCP_ULP: c_int = 31;
+/// See [`TCP_NODELAY`].
+const TCP_FASTOPEN_KEY: c_int = 33;
+/// See [`TCP_NODELAY`].
+const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+
+/// Options of sockets that matter here.
+const SO_OOBINLINE: c_int = 10;
+/// See [`SO_OOBINLINE`].
+const SO_REUSEPORT: c_int = 15;
+/// See [`SO_OOBINLINE`].
+const SO_PEEK_OFF: c_int = 42;
+
+/// Options that attach something to a socket or do something at once: they are not mirrored.
+const NOT_MIRRORED: [c_int; 11] = [
+    26, // SO_ATTACH_FILTER
+    27, // SO_DETACH_FILTER
+    44, // SO_LOCK_FILTER
+    50, // SO_ATTACH_BPF
+    51, // SO_ATTACH_REUSEPORT_CBPF
+    52, // SO_ATTACH_REUSEPORT_EBPF
+    53, // SO_CNX_ADVICE
+    60, // SO_ZEROCOPY
+    61, // SO_TXTIME
+    68, // SO_DETACH_REUSEPORT_BPF
+    73, // SO_RESERVE_MEM
+];
+
+/// `setsockopt(2)`.
+pub(super) fn set(
+    sk: Open<'_, SmcSock>,
+    level: c_int,
+    name: c_int,
+    value: &OptionIn<'_>,
+) -> Result {
+    match (level, name) {
+        (SOL_SMC, SMC_LIMIT_HS) => {
+            let on = value.read_int()? != 0;
+            sk.limit_hs.store(u32::from(on), Relaxed);
+            return Ok(());
+        }
+        (SOL_SMC, _) => return Err(ENOPROTOOPT),
+        (SOL_SOCKET, SO_PEEK_OFF) if sk.mode() == Mode::Smc => return Err(EOPNOTSUPP),
+        // An upper protocol of TCP would see none of the data.
+        (SOL_TCP, TCP_ULP) => return Err(EOPNOTSUPP),
+        (
+            SOL_TCP,
+            TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE,
+        ) => match sk.mode() {
+            Mode::Tcp => (),
+            // Data in a SYN would come before the handshake.
+            Mode::Init => fall_back_for_option(sk)?,
+            _ => return Err(EINVAL),
+        },
+        _ => (),
+    }
+    SmcSock::forward(sk, |tcp| tcp.set_option(level, name, value))?;
+    if level == SOL_SOCKET && name == SO_REUSEPORT {
+        // The kernel refuses it for a family that it does not know.
+        sk.mirror_reuseport(&sk.attached()?.tcp);
+    } else if level == SOL_SOCKET && !NOT_MIRRORED.contains(&name) {
+        // The TCP socket has accepted it; what the outer sock cannot do is not needed there.
+        let _ = sk.set_own_option(name, value);
+    }
+    match (level, name) {
+        (SOL_TCP, TCP_NODELAY) => {
+            let on = value.read_int()? != 0;
+            if let Ok(conn) = SmcSock::connection(&sk) {
+                conn.set_nodelay(on);
+            }
+        }
+        (SOL_TCP, TCP_CORK) => {
+            let on = value.read_int()? != 0;
+            sk.corked.store(u32::from(on), Relaxed);
+            if let (false, Ok(conn)) = (on, SmcSock::connection(&sk)) {
+                conn.push();
+            }
+        }
+        (SOL_SOCKET, SO_OOBINLINE) => {
+            let on = value.read_int()? != 0;
+            if let Ok(conn) = SmcSock::connection(&sk) {
+                conn.set_oob_inline(on);
+            }
+        }
+        _ => (),
+    }
+    Ok(())
+}
+
+/// `getsockopt(2)`, except `SOL_SOCKET`, which the kernel answers itself.
+pub(super) fn get(
+    sk: Open<'_, SmcSock>,
+    level: c_int,
+    name: c_int,
+    out: &mut OptionOut<'_>,
+) -> Result {
+    match (level, name) {
+        (SOL_SMC, SMC_LIMIT_HS) => out.write_int(i32::from(sk.limit_hs.load(Relaxed) != 0)),
+        (SOL_SMC, SMC_RS_INFO) => out.write(info::of(sk).as_bytes()),
+        (SOL_SMC, _) => Err(ENOPROTOOPT),
+        (SOL_TCP, TCP_ULP) => Err(EOPNOTSUPP),
+        _ => SmcSock::forward(sk, |tcp| tcp.get_option(level, name, out)),
+    }
+}
+
+/// Requests that ask for numbers of bytes.
+const SIOCINQ: u32 = 0x541b;
+/// See [`SIOCINQ`].
+const SIOCOUTQ: u32 = 0x5411;
+/// See [`SIOCINQ`].
+const SIOCOUTQNSD: u32 = 0x894b;
+/// Whether reading stands at the urgent mark.
+const SIOCATMARK: u32 = 0x8905;
+
+/// `ioctl(2)`.
+pub(super) fn ioctl(sk: Open<'_, SmcSock>, cmd: u32, arg: usize, compat: bool) -> Result<c_int> {
+    let mode = sk.mode();
+    let ours = matches!(cmd, SIOCINQ | SIOCOUTQ | SIOCOUTQNSD | SIOCATMARK);
+    if mode == Mode::Tcp || !ours {
+        return SmcSock::forward(sk, |tcp| tcp.ioctl(cmd, arg, compat));
+    }
+    let answer = match mode {
+        Mode::Listening => return Err(EINVAL),
+        Mode::Smc => {
+            let conn = SmcSock::connection(&sk)?;
+            match cmd {
+                SIOCINQ => conn.readable_len(),
+                SIOCOUTQ => conn.out_queue().0,
+                SIOCOUTQNSD => conn.out_queue().1,
+                _ => u32::from(conn.at_mark()),
+            }
+        }
+        _ => 0,
+    };
+    put_int(arg, i32::try_from(answer).unwrap_or(i32::MAX))?;
+    Ok(0)
+}

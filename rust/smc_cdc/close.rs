@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a connection ends: shutdown, close, abort, a dead link, a peer that never answers.
+//!
+//! [`Machine::transition`] decides; this file carries out what it asks for. A connection whose socket has gone stays in
+//! the table of its link group until both sides have said their last word and nothing is on its way, bounded by a timer
+//! that is armed anew as long as the peer takes data.
+//!
+//! RFC 7609, sections 4.8.1 and 4.8.2.
+//!
+//! [`Machine::transition`]: crate::proto::close::Machine::transition
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::msecs_to_jiffies,
+    workqueue::WorkItem, //
+};
+
+use super::{
+    Connection,
+    Core,
+    QUEUE, //
+};
+use crate::{
+    kapi::work::cancel_delayed,
+    proto::{
+        cdc::ConnFlags,
+        close::{
+            Actions,
+            Event,
+            Send,
+            SocketError,
+            Tcp,
+            Timer, //
+        },
+        conn::{
+            Conn,
+            PeerClose, //
+        },
+    },
+};
+
+/// How long a peer may leave an orphan waiting without taking any data.
+const ORPHAN_MS: u32 = 60_000;
+
+/// What the socket has to do with its TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpEnd {
+    /// Shut it in both directions.
+    Shutdown,
+    /// Reset it.
+    Reset,
+}
+
+/// What a poller may know.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ready {
+    /// Data can be read, or its end.
+    pub(crate) readable: bool,
+    /// Data can be written, or writing fails at once.
+    pub(crate) writable: bool,
+    /// Both directions have ended.
+    pub(crate) hangup: bool,
+    /// The peer's direction has ended.
+    pub(crate) read_hangup: bool,
+    /// Urgent data waits.
+    pub(crate) urgent: bool,
+}
+
+/// What is to be done after the core's lock has been dropped.
+#[derive(Default)]
+struct Then {
+    /// A plan is due.
+    push: bool,
+    /// The socket is to look.
+    wake: bool,
+    /// The socket's error.
+    error: Option<Error>,
+    /// The connection is over.
+    over: bool,
+    /// What becomes of the TCP connection.
+    tcp: Option<Tcp>,
+}
+
+impl Core {
+    /// Whether the application may send.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` before the handshake ended, `EPIPE` afterwards.
+    pub(super) fn may_send(&self) -> Result {
+        let Some(conn) = self.conn.as_ref() else {
+            return Err(ENOTCONN);
+        };
+        let peer = conn.peer_close();
+        if conn.is_dead() || peer.closed || peer.abort || !self.machine.state().may_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
+    /// The answer to a reader when nothing is there: the end of the stream, or come again.
+    pub(super) fn nothing_to_read(&self) -> Result<usize> {
+        if self.no_more_data() {
+            Ok(0)
+        } else {
+            Err(EAGAIN)
+        }
+    }
+
+    /// Whether nothing will ever arrive any more.
+    fn no_more_data(&self) -> bool {
+        let Some(conn) = self.conn.as_ref() else {
+            return self.ended;
+        };
+        conn.is_dead()
+            || self.read_shut
+            || conn.peer_close().any()
+            || self.machine.state().is_over()
+    }
+
+    /// Whether the connection has ended and nothing of it is on its way.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended
+            && self.me.is_some()
+            && self
+                .conn
+                .as_ref()
+                .is_none_or(|conn| conn.posted() == 0 && (conn.is_dead() || !conn.has_work()))
+    }
+
+    /// The peer's close flags, one event each; says whether the socket has to look.
+    pub(super) fn peer_closes(&mut self, close: PeerClose) -> PeerClosed {
+        let mut all = PeerClosed::default();
+        // An abort says all there is to say.
+        let events = [
+            (close.sending_done && !close.abort, Event::PeerDone),
+            (close.closed && !close.abort, Event::PeerClosed),
+            (close.abort, Event::PeerAbort),
+        ];
+        for (set, event) in events {
+            if set {
+                let then = self.event(event);
+                all.wake |= then.wake;
+                all.error = all.error.or(then.error);
+            }
+        }
+        all
+    }
+
+    /// Arms or stops the orphan timer. Under the lock, so that no timer is armed for a connection that has left its link
+    /// group: that would run when the module has gone.
+    fn set_timer(&self, timer: Timer) {
+        let Some(me) = &self.me else {
+            return;
+        };
+        match timer {
+            Timer::Arm => {
+                QUEUE.enqueue_delayed::<Connection, 1>(me.clone(), msecs_to_jiffies(ORPHAN_MS));
+            }
+            Timer::Stop => {
+                cancel_delayed::<Connection, 1>(me);
+            }
+        }
+    }
+
+    /// Runs an event through the machine and carries out what belongs under the lock. An event that does not fit the
+    /// state changes nothing.
+    fn event(&mut self, event: Event) -> Then {
+        match self.machine.transition(event) {
+            Ok(outcome) => self.apply_actions(&outcome.actions),
+            Err(_) => Then::default(),
+        }
+    }
+
+    /// Carries out what belongs under the lock, and says what is left.
+    fn apply_actions(&mut self, actions: &Actions) -> Then {
+        let mut then = Then {
+            wake: actions.wake,
+            tcp: actions.tcp,
+            error: actions.error.map(|error| match error {
+                SocketError::Reset => ECONNRESET,
+                SocketError::Aborted => ECONNABORTED,
+            }),
+            ..Then::default()
+        };
+        if let (Some(send), Some(conn)) = (actions.send, self.conn.as_mut()) {
+            let mut flags = ConnFlags::default();
+            match send {
+                Send::Done => flags.sending_done = true,
+                Send::Closed => flags.closed = true,
+                Send::Abort => flags.abort = true,
+            }
+            conn.request_close(flags);
+            then.push = true;
+        }
+        if let Some(timer) = actions.timer {
+            self.waiting = self.conn.as_ref().map_or(0, Conn::unfinished);
+            self.set_timer(timer);
+        }
+        self.ended |= actions.finish;
+        then.over = self.is_over();
+        then
+    }
+}
+
+/// What the peer's close flags mean for the socket.
+#[derive(Default)]
+pub(super) struct PeerClosed {
+    /// The socket is to look.
+    pub(super) wake: bool,
+    /// The socket's error.
+    pub(super) error: Option<Error>,
+}
+
+impl Connection {
+    /// The handshake has ended; the peer may have closed already.
+    pub(super) fn become_active(&self) {
+        let then = self.core.lock().event(Event::Established);
+        self.run_actions(then);
+    }
+
+    /// `shutdown(SHUT_RD)`: nothing goes over the wire, the peer may go on writing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the connection is over.
+    pub(crate) fn shutdown_read(&self) -> Result {
+        let mut core = self.core.lock();
+        if core.ended {
+            return Err(ENOTCONN);
+        }
+        core.read_shut = true;
+        Ok(())
+    }
+
+    /// `shutdown(SHUT_WR)`: the end of the data follows the data.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the state has no such direction any more.
+    pub(crate) fn shutdown_write(&self) -> Result {
+        self.call(Event::ShutdownWrite).map(|_| ())
+    }
+
+    /// `shutdown(SHUT_RDWR)`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the connection is over.
+    pub(crate) fn shutdown_both(&self) -> Result<TcpEnd> {
+        let unread = self.readable_len() > 0;
+        self.call(Event::ShutdownBoth { unread })
+    }
+
+    /// The socket goes. What is left to send is sent without it.
+    pub(crate) fn close(&self) -> TcpEnd {
+        *self.waker.lock() = None;
+        let unread = self.readable_len() > 0;
+        self.call(Event::Close { unread })
+            .unwrap_or(TcpEnd::Shutdown)
+    }
+
+    /// Gives the connection up: the application sees `ECONNABORTED`, the peer an abort.
+    pub(crate) fn abort(&self) {
+        let then = self.core.lock().event(Event::LocalAbort);
+        self.run_actions(then);
+    }
+
+    /// The peer's TCP connection was reset: it has aborted, whatever could not be said by RDMA (RFC 7609, section 4.8.2).
+    pub(crate) fn tcp_was_reset(&self) {
+        let then = self.core.lock().event(Event::PeerAbort);
+        self.run_actions(then);
+    }
+
+    /// The peer broke a rule of the protocol: it loses this connection, nothing else.
+    pub(super) fn peer_lied(&self) {
+        self.abort();
+    }
+
+    /// The link group has ended: nothing can be sent, nothing will arrive.
+    pub(super) fn link_died(&self) {
+        let (first, second) = {
+            let mut core = self.core.lock();
+            if let Some(conn) = core.conn.as_mut() {
+                conn.kill();
+            }
+            let first = core.event(Event::LocalAbort);
+            (first, core.event(Event::AbortDone))
+        };
+        self.run_actions(first);
+        self.run_actions(second);
+        // An orphan or a handshake has nobody else to end it.
+        let over = {
+            let mut core = self.core.lock();
+            core.ended = true;
+            core.me.is_some()
+        };
+        self.wake(|w| w.state());
+        if over {
+            self.finish_later();
+        }
+    }
+
+    /// Everything the application wrote has reached the peer.
+    pub(crate) fn is_drained(&self) -> bool {
+        let core = self.core.lock();
+        core.conn
+            .as_ref()
+            .is_none_or(|conn| conn.is_dead() || conn.is_drained())
+    }
+
+    /// What a poller may know.
+    pub(crate) fn ready(&self) -> Ready {
+        let core = self.core.lock();
+        let Some(conn) = core.conn.as_ref() else {
+            return Ready::default();
+        };
+        let ended = core.no_more_data();
+        let may_send = core.may_send().is_ok();
+        let state = core.machine.state();
+        Ready {
+            readable: conn.readable_len() > 0 || ended,
+            writable: !may_send || conn.send_space() > 0,
+            hangup: state.is_over() || ended && !state.may_send(),
+            read_hangup: ended,
+            urgent: conn.urgent_valid(),
+        }
+    }
+
+    /// A call of the application that closes something.
+    fn call(&self, event: Event) -> Result<TcpEnd> {
+        let then = {
+            let mut core = self.core.lock();
+            let outcome = core.machine.transition(event).map_err(|_| ENOTCONN)?;
+            core.apply_actions(&outcome.actions)
+        };
+        let end = match then.tcp {
+            Some(Tcp::Reset) => TcpEnd::Reset,
+            _ => TcpEnd::Shutdown,
+        };
+        self.run_actions(then);
+        Ok(end)
+    }
+
+    /// Does what was decided under the lock.
+    fn run_actions(&self, then: Then) {
+        if let Some(error) = then.error {
+            self.wake(|w| w.failed(error));
+        }
+        if then.push {
+            self.push();
+        }
+        if then.wake {
+            self.wake(|w| w.state());
+        }
+        if then.over {
+            self.finish_later();
+        }
+    }
+
+    /// Leaves the link group soon, from a work item.
+    pub(super) fn finish_later(&self) {
+        let me = self.core.lock().me.clone();
+        if let Some(me) = me {
+            QUEUE.enqueue::<Connection, 2>(me);
+        }
+    }
+
+    /// Leaves the table of the link group: no callback comes any more. Done once.
+    pub(super) fn finish(&self) {
+        let me = {
+            let mut core = self.core.lock();
+            core.set_timer(Timer::Stop);
+            core.me.take()
+        };
+        let Some(_me) = me else {
+            return;
+        };
+        if let Some(token) = self.token() {
+            self.group().detach(token);
+        }
+    }
+}
+
+impl WorkItem<1> for Connection {
+    type Pointer = Arc<Connection>;
+
+    /// The peer has been silent for long.
+    fn run(this: Arc<Connection>) {
+        let then = {
+            let mut core = this.core.lock();
+            let left = core.conn.as_ref().map_or(0, Conn::unfinished);
+            if left < core.waiting {
+                core.waiting = left;
+                core.set_timer(Timer::Arm);
+                None
+            } else {
+                Some(core.event(Event::Timeout))
+            }
+        };
+        if let Some(then) = then {
+            this.run_actions(then);
+        }
+    }
+}
+
+impl WorkItem<2> for Connection {
+    type Pointer = Arc<Connection>;
+
+    /// The connection is over.
+    fn run(this: Arc<Connection>) {
+        this.finish();
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving: what the peer's messages say, and from the receive ring to the application.
+//!
+//! RFC 7609, sections 4.4 and 4.5.1.
+
+use kernel::{
+    iov::IovIterDest,
+    num::casts::{
+        u32_as_usize,
+        usize_as_u64, //
+    },
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+use super::{
+    close::PeerClosed,
+    Connection,
+    Core, //
+};
+use crate::proto::{
+    cdc::{
+        Message,
+        LEN, //
+    },
+    conn::{
+        Conn,
+        ConnViolation,
+        Params,
+        RxEffects,
+        Urgent,
+        UrgentError, //
+    },
+};
+
+/// How much is copied to the application before the peer may learn of the room.
+const PIECE: usize = 32 * 1024;
+
+/// How a call receives.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RecvMode {
+    /// The bytes stay (MSG_PEEK).
+    pub(crate) peek: bool,
+    /// The bytes are thrown away (MSG_TRUNC).
+    pub(crate) discard: bool,
+}
+
+/// What follows from a message, after the lock has been dropped.
+#[derive(Default)]
+struct Then {
+    /// Readers have something to see.
+    readable: bool,
+    /// Writers have something to see.
+    writable: bool,
+    /// A plan is due.
+    push: bool,
+    /// What the peer's close flags mean.
+    closed: PeerClosed,
+    /// The connection is over.
+    over: bool,
+}
+
+impl Connection {
+    /// A CDC message has arrived, in softirq.
+    pub(super) fn receive_message(&self, bytes: &[u8; LEN]) {
+        let Ok(message) = Message::decode(bytes) else {
+            self.peer_lied();
+            return;
+        };
+        let result = {
+            let mut core = self.core.lock();
+            if core.conn.is_none() {
+                core.keep_early(message);
+                return;
+            }
+            self.apply(&mut core, &message)
+        };
+        self.run(result);
+    }
+
+    /// Knows the peer's ring now: makes the core and takes in what came early.
+    pub(super) fn start(&self, params: Params) -> Result<(), ConnViolation> {
+        let mut core = self.core.lock();
+        core.conn = Some(Conn::new(params));
+        let Some(message) = core.early.take() else {
+            return Ok(());
+        };
+        // Nobody waits yet: the socket looks by itself when the handshake has ended.
+        self.apply(&mut core, &message).map(|_| ())
+    }
+
+    /// Takes a message into the core. Called under the core's lock.
+    fn apply(&self, core: &mut Core, message: &Message) -> Result<Then, ConnViolation> {
+        let Some(conn) = core.conn.as_mut() else {
+            return Ok(Then::default());
+        };
+        let effects: RxEffects = conn.on_cdc(message)?;
+        if effects.stale {
+            return Ok(Then::default());
+        }
+        let mut push = effects.push || effects.close.any();
+        if let Some(Urgent::Present { offset }) = effects.urgent {
+            let mut byte = [0];
+            self.rmb.read_bytes(offset, &mut byte);
+            let [value] = byte;
+            push |= conn.urgent_arrived(value);
+        }
+        let closed = core.peer_closes(effects.close);
+        Ok(Then {
+            readable: effects.arrived > 0 || effects.urgent.is_some(),
+            writable: effects.urgent_read,
+            push,
+            closed,
+            over: core.is_over(),
+        })
+    }
+
+    /// Does what a message asks for.
+    fn run(&self, result: Result<Then, ConnViolation>) {
+        let then = match result {
+            Ok(then) => then,
+            Err(_) => {
+                self.peer_lied();
+                return;
+            }
+        };
+        // The application's wake-up first: it is what the peer waits for.
+        if then.readable {
+            self.wake(|w| w.readable());
+        }
+        if then.push {
+            self.push();
+        }
+        if then.writable {
+            self.wake(|w| w.writable());
+        }
+        if let Some(error) = then.closed.error {
+            self.wake(|w| w.failed(error));
+        }
+        if then.closed.wake {
+            self.wake(|w| w.state());
+        }
+        if then.over {
+            self.finish_later();
+        }
+    }
+
+    /// Gives what is there, at most `most` bytes. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// `Ok(0)` at the end of the stream; `EAGAIN` when nothing is there; `EFAULT` when nothing could be written to the
+    /// application; the connection's error, `ECONNRESET` or `ECONNABORTED`, once it has one and all data is read.
+    pub(crate) fn try_recv(
+        &self,
+        to: &mut IovIterDest<'_>,
+        most: usize,
+        mode: RecvMode,
+    ) -> Result<usize> {
+        let _one = self.receiver.lock();
+        let mut total: usize = 0;
+        while total < most {
+            let ranges = {
+                let core = self.core.lock();
+                let Some(conn) = core.conn.as_ref() else {
+                    return Err(ENOTCONN);
+                };
+                conn.readable()
+            };
+            if ranges.total() == 0 {
+                break;
+            }
+            let mut left = most.saturating_sub(total);
+            if !mode.peek {
+                left = left.min(PIECE);
+            }
+            let mut copied: u32 = 0;
+            let mut fault = false;
+            for range in ranges.iter() {
+                let len = range.len.min(u32::try_from(left).unwrap_or(range.len));
+                let n = if mode.discard {
+                    len
+                } else {
+                    let n = self.rmb.copy_to_iter(range.offset, len, to);
+                    u32::try_from(n).unwrap_or(len)
+                };
+                copied = copied.saturating_add(n);
+                left = left.saturating_sub(u32_as_usize(n));
+                if n < len {
+                    fault = true;
+                    break;
+                }
+                if left == 0 {
+                    break;
+                }
+            }
+            total = total.saturating_add(u32_as_usize(copied));
+            if !mode.peek {
+                self.consume(copied);
+            }
+            if fault {
+                if total == 0 {
+                    return Err(EFAULT);
+                }
+                break;
+            }
+            if mode.peek || to.is_empty() && !mode.discard {
+                break;
+            }
+        }
+        if total == 0 && most > 0 {
+            return self.core.lock().nothing_to_read();
+        }
+        if !mode.peek {
+            self.rx_bytes.fetch_add(usize_as_u64(total), Relaxed);
+        }
+        Ok(total)
+    }
+
+    /// Counts what the application took and tells the peer if it should know.
+    fn consume(&self, n: u32) {
+        let push = {
+            let mut core = self.core.lock();
+            core.conn
+                .as_mut()
+                .is_some_and(|conn| conn.consume(n).is_ok_and(|consumed| consumed.push))
+        };
+        if push {
+            self.push();
+        }
+    }
+
+    /// The urgent byte, once (MSG_OOB).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when there is none, `EAGAIN` when it is announced but not here.
+    pub(crate) fn take_urgent(&self, peek: bool) -> Result<u8> {
+        let byte = {
+            let mut core = self.core.lock();
+            let conn = core.conn.as_mut().ok_or(ENOTCONN)?;
+            conn.take_urgent(peek)
+        };
+        self.push();
+        byte.map_err(|error| match error {
+            UrgentError::None => EINVAL,
+            UrgentError::NotYet => EAGAIN,
+        })
+    }
+
+    /// Whether reading stands at the urgent mark (SIOCATMARK).
+    pub(crate) fn at_mark(&self) -> bool {
+        let core = self.core.lock();
+        core.conn.as_ref().is_some_and(Conn::at_mark)
+    }
+
+    /// Whether the urgent byte is part of the normal data (SO_OOBINLINE).
+    pub(crate) fn set_oob_inline(&self, inline: bool) {
+        if let Some(conn) = self.core.lock().conn.as_mut() {
+            conn.set_oob_inline(inline);
+        }
+    }
+
+    /// Size of the receive ring in bytes.
+    pub(crate) fn receive_ring(&self) -> u32 {
+        self.rmb.bytes()
+    }
+
+    /// Bytes that can be read (SIOCINQ).
+    pub(crate) fn readable_len(&self) -> u32 {
+        let core = self.core.lock();
+        core.conn.as_ref().map_or(0, Conn::readable_len)
+    }
+}
+
+impl Core {
+    /// Keeps a message that came before the peer's ring was known.
+    fn keep_early(&mut self, message: Message) {
+        let mut newest = message;
+        if let Some(kept) = &self.early {
+            newest.conn_flags.sending_done |= kept.conn_flags.sending_done;
+            newest.conn_flags.closed |= kept.conn_flags.closed;
+            newest.conn_flags.abort |= kept.conn_flags.abort;
+        }
+        self.early = Some(newest);
+    }
+}

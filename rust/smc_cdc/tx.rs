@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending: from the application into the send ring, and from there to the peer.
+//!
+//! RFC 7609, sections 4.4 and 4.7.
+
+use kernel::{
+    iov::IovIterSource,
+    num::casts::{
+        u32_as_usize,
+        usize_as_u64, //
+    },
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+use super::Connection;
+use crate::{
+    proto::{
+        conn::{
+            Conn,
+            DoneEffects,
+            TxPlan,
+            MAX_WRITES, //
+        },
+        cursor::Ranges,
+        ids::Vaddr, //
+    },
+    smc_llc::{
+        TxSlot,
+        Write, //
+    },
+};
+
+/// How much is copied before the first part of it is sent.
+const PIECE: u32 = 32 * 1024;
+
+/// Small data up to this size waits for what was posted before it, unless TCP_NODELAY is on.
+const AUTOCORK: u32 = 64 * 1024;
+
+/// How a call sends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SendMode {
+    /// More will follow soon (MSG_MORE, TCP_CORK).
+    pub(crate) cork: bool,
+    /// The last byte is urgent (MSG_OOB).
+    pub(crate) urgent: bool,
+}
+
+impl Connection {
+    /// Takes what fits into the send ring, and sends what the peer has room for. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when nothing fits; `EFAULT` when nothing could be read from the application; `EPIPE` after this side
+    /// ended its sending; the connection's error, `ECONNRESET` or `ECONNABORTED`, once it has one.
+    pub(crate) fn try_send(&self, from: &mut IovIterSource<'_>, mode: SendMode) -> Result<usize> {
+        let _one = self.sender.lock();
+        let mut total: usize = 0;
+        let mut fault = false;
+        while !from.is_empty() && !fault {
+            let ranges = {
+                let core = self.core.lock();
+                if let Err(error) = core.may_send() {
+                    if total > 0 {
+                        break;
+                    }
+                    return Err(error);
+                }
+                let wanted = u32::try_from(from.len()).unwrap_or(PIECE).min(PIECE);
+                match core.conn.as_ref() {
+                    // The peer has not read the urgent byte before: a second one has to wait.
+                    Some(conn) if mode.urgent && conn.urgent_outstanding() => Ranges::EMPTY,
+                    Some(conn) => conn.reserve_write(wanted),
+                    None => return Err(ENOTCONN),
+                }
+            };
+            if ranges.total() == 0 {
+                break;
+            }
+            let mut copied: u32 = 0;
+            for range in ranges.iter() {
+                let n = self.ring.copy_from_iter(range.offset, range.len, from);
+                copied = copied.saturating_add(u32::try_from(n).unwrap_or(range.len));
+                if n < u32_as_usize(range.len) {
+                    fault = true;
+                    break;
+                }
+            }
+            let last = mode.urgent && from.is_empty() && !fault;
+            self.commit(copied, last)?;
+            total = total.saturating_add(u32_as_usize(copied));
+            if !self.holds_back(mode.cork) {
+                self.push();
+            }
+        }
+        match total {
+            0 if fault => Err(EFAULT),
+            0 => Err(EAGAIN),
+            _ => {
+                self.tx_bytes.fetch_add(usize_as_u64(total), Relaxed);
+                Ok(total)
+            }
+        }
+    }
+
+    /// Counts what was copied into the send ring.
+    fn commit(&self, copied: u32, urgent: bool) -> Result {
+        let mut core = self.core.lock();
+        let conn = core.conn.as_mut().ok_or(ENOTCONN)?;
+        conn.commit_write(copied).map_err(|_| EINVAL)?;
+        if urgent {
+            conn.mark_urgent().map_err(|_| EINVAL)?;
+        }
+        Ok(())
+    }
+
+    /// Whether new data waits for more to go with it.
+    fn holds_back(&self, cork: bool) -> bool {
+        let core = self.core.lock();
+        let autocork = if core.nodelay { 0 } else { AUTOCORK };
+        core.conn
+            .as_ref()
+            .is_some_and(|conn| conn.should_hold(cork, autocork))
+    }
+
+    /// Bytes that the peer has not taken yet, and those of them that have not left (SIOCOUTQ, SIOCOUTQNSD).
+    pub(crate) fn out_queue(&self) -> (u32, u32) {
+        let core = self.core.lock();
+        core.conn
+            .as_ref()
+            .map_or((0, 0), |conn| (conn.unfinished(), conn.unsent()))
+    }
+
+    /// Switches TCP_NODELAY; turning it on sends what was held back.
+    pub(crate) fn set_nodelay(&self, on: bool) {
+        self.core.lock().nodelay = on;
+        if on {
+            self.push();
+        }
+    }
+
+    /// Sends all that is due: data, consumer updates, close flags. Never sleeps, runs in any context but hard-irq.
+    ///
+    /// Without a free slot the link calls back through `on_slot` when there is one.
+    pub(crate) fn push(&self) {
+        let Some(token) = self.token() else {
+            return;
+        };
+        loop {
+            if !self.is_due() {
+                return;
+            }
+            let Some(slot) = self.group().try_slot(token) else {
+                return;
+            };
+            // ORDERING: plan and post under one lock, so that the queue pair sees the cursors in the order in which
+            // they moved.
+            let mut core = self.core.lock();
+            let Some(conn) = core.conn.as_mut() else {
+                return;
+            };
+            let Some(plan) = conn.plan_tx(true) else {
+                return;
+            };
+            if self.post(slot, &plan).is_err() {
+                // The link dies and says so by `on_link_dead`; the chain counts as flushed.
+                let _ = conn.tx_failed(plan.token);
+                return;
+            }
+        }
+    }
+
+    /// Whether a chain can be planned.
+    fn is_due(&self) -> bool {
+        let core = self.core.lock();
+        core.conn.as_ref().is_some_and(Conn::has_work)
+    }
+
+    /// Posts a chain. Called under the core's lock.
+    fn post(&self, slot: TxSlot, plan: &TxPlan) -> Result {
+        let peer = self.peer.copy().ok_or(ENOTCONN)?;
+        let token = self.token().ok_or(ENOTCONN)?;
+        let write = |offset: u32, len: u32, remote: u32| -> Result<Write<'_>> {
+            let address = peer.start.0.checked_add(u64::from(remote)).ok_or(EINVAL)?;
+            Ok(Write {
+                ring: &self.ring,
+                offset,
+                len,
+                remote: Vaddr(address),
+                rkey: peer.rkey,
+            })
+        };
+        let cdc = plan.cdc.encode();
+        let cookie = plan.token.to_cookie();
+        let group = self.group();
+        // One of these arms is taken in practice for a chain; each hands over exactly the writes there are.
+        match plan.writes() {
+            [] => group.post(slot, &[], &cdc, token, cookie),
+            [a] => group.post(
+                slot,
+                &[write(a.local, a.len, a.remote)?],
+                &cdc,
+                token,
+                cookie,
+            ),
+            [a, b] => group.post(
+                slot,
+                &[
+                    write(a.local, a.len, a.remote)?,
+                    write(b.local, b.len, b.remote)?,
+                ],
+                &cdc,
+                token,
+                cookie,
+            ),
+            [a, b, c] => group.post(
+                slot,
+                &[
+                    write(a.local, a.len, a.remote)?,
+                    write(b.local, b.len, b.remote)?,
+                    write(c.local, c.len, c.remote)?,
+                ],
+                &cdc,
+                token,
+                cookie,
+            ),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// A chain has completed, in softirq.
+    pub(super) fn sent(&self, cookie: u64, ok: bool) {
+        let (effects, over) = {
+            let mut core = self.core.lock();
+            let Some(conn) = core.conn.as_mut() else {
+                return;
+            };
+            let token = conn.token_of(cookie);
+            let effects: DoneEffects = if ok {
+                conn.tx_done(token)
+            } else {
+                conn.tx_failed(token)
+            };
+            (effects, core.is_over())
+        };
+        if effects.push {
+            self.push();
+        }
+        if effects.freed > 0 || effects.drained {
+            self.wake(|w| w.writable());
+        }
+        if over {
+            self.finish_later();
+        }
+    }
+}
+
+/// The writes of a plan are matched one by one above.
+const _: () = assert!(MAX_WRITES == 3);

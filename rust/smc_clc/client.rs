@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client's part of the handshake.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    channel::Channel,
+    conclude,
+    eids,
+    reason_of,
+    Outcome,
+    Setup,
+    Stop,
+    LIMITS,
+    WAIT_MS, //
+};
+use crate::{
+    kapi::{
+        net::{
+            as_ipv4,
+            TcpSocket, //
+        },
+        uts::host_name, //
+    },
+    proto::{
+        clc::{
+            check_accept,
+            AcceptConfirm,
+            Agreed,
+            FirstContact,
+            Kind,
+            MessageType,
+            Offer,
+            Proposal,
+            ProposalV2,
+            V2Part,
+            RELEASE, //
+        },
+        ids::{
+            Hostname,
+            Role, //
+        },
+        reason::DeclineReason, //
+    },
+    smc_cdc::{
+        Connection,
+        Draft,
+        PeerRing, //
+    },
+    smc_ib,
+    smc_llc, //
+};
+
+/// Runs the handshake of a connecting socket whose peer answered with the SMC option.
+///
+/// # Errors
+///
+/// The connect fails with the error: the peer broke the protocol, fell silent or went away in the middle.
+pub(crate) fn client(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
+    let mut channel = Channel::new(tcp)?;
+    let result = handshake(tcp, setup, &mut channel);
+    conclude(&mut channel, result)
+}
+
+/// The handshake itself.
+fn handshake(
+    tcp: &TcpSocket,
+    setup: &Setup,
+    channel: &mut Channel<'_>,
+) -> Result<Arc<Connection>, Stop> {
+    if tcp.has_xfrm_policy() {
+        return Err(DeclineReason::IPSEC.into());
+    }
+    let (local, peer) = addresses(tcp)?;
+    let path = smc_ib::find_path(&*setup.net, local, peer)?;
+    let offer = Offer {
+        v1: false,
+        v2: true,
+        release: RELEASE,
+        limits: LIMITS,
+        mtu: path.mtu(),
+    };
+    let proposal = ProposalV2 {
+        gid: path.gid(),
+        release: RELEASE,
+        limits: LIMITS,
+    };
+    channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids(), out))?;
+
+    let message = channel.receive(MessageType::Accept)?;
+    let (accept, _) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
+    channel.version = accept.version();
+    let agreed = check_accept(&offer, eids(), &accept)?;
+    if accept.extension().is_some_and(|ext| !ext.direct) && path.direct() {
+        return Err(DeclineReason::NOINDIRECT.into());
+    }
+
+    let key = smc_llc::PeerKey {
+        id: accept.peer_id,
+        gid: accept.gid,
+    };
+    let gate = smc_llc::gate(Role::Client, &key, WAIT_MS)
+        .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
+    let draft = join(setup, &path, &accept, &agreed)?;
+    // A place in a group that exists is taken: others need not wait for the rest.
+    let gate = agreed.first_contact.then_some(gate);
+    let group = draft.group();
+    let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
+    group.add_peer_rmb(accept.rkey, accept.vaddr)?;
+    if agreed.first_contact {
+        group
+            .connect(&smc_llc::PeerLink {
+                qpn: accept.qpn,
+                psn: accept.psn,
+                gid: accept.gid,
+                mac: accept.mac,
+                mtu: agreed.mtu,
+            })
+            .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
+    } else {
+        group.confirm_rkey(draft.rmb())?;
+    }
+    draft.set_peer(ring)?;
+
+    let confirm = confirm_of(&draft, &accept, &agreed, path.direct());
+    let listed = [path.gid()];
+    let gids: &[_] = if agreed.first_contact { &listed } else { &[] };
+    channel.send(|out| confirm.encode(gids, out))?;
+    if agreed.first_contact {
+        channel.late = true;
+        if let Err(reason) = group.client_confirm_link() {
+            return Err(channel.peer_decline_or(reason));
+        }
+    }
+    drop(gate);
+    Ok(draft.activate())
+}
+
+/// Both ends' IPv4 addresses; SMC-R has no other way yet.
+pub(super) fn addresses(tcp: &TcpSocket) -> Result<([u8; 4], [u8; 4]), Stop> {
+    let local = tcp.local_addr().map_err(Stop::Fatal)?;
+    let peer = tcp.peer_addr().map_err(Stop::Fatal)?;
+    match (as_ipv4(&local), as_ipv4(&peer)) {
+        (Some(local), Some(peer)) => Ok((local, peer)),
+        _ => Err(DeclineReason::NOSMCRDEV.into()),
+    }
+}
+
+/// Makes the link group, or finds the one that the server means, and a place in it.
+fn join(
+    setup: &Setup,
+    path: &smc_ib::Path,
+    accept: &AcceptConfirm,
+    agreed: &Agreed,
+) -> Result<Draft, Stop> {
+    let eid = accept
+        .v2
+        .as_ref()
+        .map(|part| part.eid)
+        .ok_or(DeclineReason::VERSMISMAT)?;
+    let membership = if agreed.first_contact {
+        let params = smc_llc::Params {
+            role: Role::Client,
+            peer_id: accept.peer_id,
+            peer_gid: accept.gid,
+            eid,
+            release: agreed.release.unwrap_or(0),
+            max_conns: agreed.limits.max_conns,
+            max_links: agreed.limits.max_links,
+        };
+        smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?
+    } else {
+        let want = smc_llc::Want {
+            role: Role::Client,
+            peer_id: accept.peer_id,
+            peer_gid: accept.gid,
+            eid,
+            peer_qpn: Some(accept.qpn),
+            path,
+        };
+        smc_llc::find(&want).ok_or(DeclineReason::SYNCERR)?
+    };
+    Draft::new(membership, setup, agreed.first_contact)
+        .map_err(|error| Stop::Decline(reason_of(error)))
+}
+
+/// The Confirm that answers `accept`.
+fn confirm_of(
+    draft: &Draft,
+    accept: &AcceptConfirm,
+    agreed: &Agreed,
+    direct: bool,
+) -> AcceptConfirm {
+    let extension = agreed.first_contact.then(|| {
+        FirstContact::new(
+            direct,
+            agreed.release.unwrap_or(0),
+            Hostname::clean(host_name().as_bytes()),
+            agreed.limits,
+        )
+    });
+    let mut confirm = draft.describe(Kind::Confirm, agreed.first_contact);
+    confirm.mtu = agreed.mtu;
+    confirm.v2 = accept.v2.as_ref().map(|part| V2Part {
+        eid: part.eid,
+        first_contact: extension,
+    });
+    confirm
+}

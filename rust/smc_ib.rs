@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices as SMC-R sees them: which are there, and by which port and address a peer is reached.
+//!
+//! A device is known from the moment the RDMA core tells of it until it goes. The link groups that live on it belong to
+//! a room above, which is told of a device's end and of a port's through [`DeviceUser`].
+
+mod path;
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+pub(crate) use path::{
+    find_path,
+    Path, //
+};
+
+use crate::{
+    kapi::{
+        global::{
+            Global,
+            Installed, //
+        },
+        random,
+        rdma::{
+            Client,
+            ClientPlace,
+            ClientRegistration,
+            Device,
+            DeviceEvent, //
+        },
+    },
+    proto::ids::{
+        Mac,
+        PeerId, //
+    },
+};
+
+/// Who keeps things on a device and has to know when it goes.
+pub(crate) trait DeviceUser: Send + Sync {
+    /// The device goes: end everything on it before returning, within two seconds. May sleep.
+    fn device_gone(&self, device: &Arc<Device>);
+
+    /// A port does not work any more, or all of them (`None`). Must not wait.
+    fn port_lost(&self, device: &Arc<Device>, port: Option<u32>);
+}
+
+/// What the room knows, while the module is up.
+#[pin_data]
+struct State {
+    /// The devices, in the order in which they came.
+    #[pin]
+    devices: Mutex<KVec<Arc<Device>>>,
+    /// Two random bytes that tell this module instance from an earlier one on the same host.
+    instance: [u8; 2],
+    /// A random address for hosts without a device, which identifies them in a handshake that ends in a decline.
+    substitute_mac: [u8; 6],
+    /// Who keeps things on the devices.
+    user: Arc<dyn DeviceUser>,
+}
+
+/// Where [`State`] is found.
+static STATE: Global<State> = Global::new();
+
+/// Where the RDMA core finds us.
+static PLACE: ClientPlace = ClientPlace::new();
+
+/// What the RDMA core calls.
+enum Devices {}
+
+impl Client for Devices {
+    fn place() -> &'static ClientPlace {
+        &PLACE
+    }
+
+    fn added(device: &Arc<Device>) {
+        let Some(state) = STATE.get() else {
+            return;
+        };
+        if state
+            .devices
+            .lock()
+            .push(device.clone(), GFP_KERNEL)
+            .is_err()
+        {
+            pr_warn!("no memory to use an rdma device\n");
+        }
+    }
+
+    fn removing(device: &Arc<Device>) {
+        let Some(state) = STATE.get() else {
+            return;
+        };
+        state
+            .devices
+            .lock()
+            .retain(|d| !core::ptr::eq(&**d, &**device));
+        state.user.device_gone(device);
+    }
+
+    fn event(device: &Arc<Device>, event: DeviceEvent) {
+        let Some(state) = STATE.get() else {
+            return;
+        };
+        match event {
+            DeviceEvent::PortDown(port) => state.user.port_lost(device, Some(port)),
+            DeviceEvent::Fatal => state.user.port_lost(device, None),
+            // A path is looked up anew for every connection, so that there is nothing to refresh.
+            DeviceEvent::PortChanged(_) => {}
+        }
+    }
+}
+
+/// The room's registrations. Dropping it ends everything on every device.
+pub(crate) struct Registration {
+    /// Goes first: it calls back for every device.
+    _client: ClientRegistration<Devices>,
+    /// What the callbacks use.
+    _state: Installed<State>,
+}
+
+impl Registration {
+    /// Begins to follow the RDMA devices.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EBUSY` when it was made already.
+    pub(crate) fn new(user: Arc<dyn DeviceUser>) -> Result<Self> {
+        let [i, j, a, b, c, d, e, f] = random::random_bytes();
+        let state = Arc::pin_init(
+            pin_init!(State {
+                devices <- new_mutex!(KVec::new(), "smc_ib::devices"),
+                instance: [i, j],
+                // A locally administered unicast address.
+                substitute_mac: [a & 0xfc | 0x02, b, c, d, e, f],
+                user,
+            }),
+            GFP_KERNEL,
+        )?;
+        let state = STATE.install(state)?;
+        let client = ClientRegistration::new(c"smc_rs")?;
+        Ok(Self {
+            _client: client,
+            _state: state,
+        })
+    }
+}
+
+/// The devices at this moment.
+fn devices() -> Result<KVec<Arc<Device>>> {
+    let state = STATE.get().ok_or(ENODEV)?;
+    let list = state.devices.lock();
+    let mut copy = KVec::with_capacity(list.len(), GFP_KERNEL)?;
+    for device in list.iter() {
+        copy.push(device.clone(), GFP_KERNEL)?;
+    }
+    Ok(copy)
+}
+
+/// The id of this stack instance: two random bytes, and the Ethernet address of the first RoCE port (RFC 7609,
+/// appendix A.2.1).
+///
+/// It changes when the first device changes, which a peer takes for another host; its link groups with us have gone
+/// with the device anyway. May sleep.
+pub(crate) fn system_id() -> PeerId {
+    let Some(state) = STATE.get() else {
+        return PeerId::ZERO;
+    };
+    let mac = devices()
+        .ok()
+        .and_then(|list| list.iter().find_map(first_mac))
+        .unwrap_or(state.substitute_mac);
+    PeerId::new(state.instance, Mac(mac))
+}
+
+/// Ethernet address of a device's first RoCE v2 port.
+fn first_mac(device: &Arc<Device>) -> Option<[u8; 6]> {
+    let device = device.enter()?;
+    (1..=device.limits().ports).find_map(|port| {
+        let state = device.port(port).ok()?;
+        device.first_mac(port, state.gids)
+    })
+}
