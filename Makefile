@@ -66,10 +66,14 @@ demo: module ## two virtual machines send each other files by RDMA
 	@scripts/demo
 endif
 
+.PHONY: interop
+interop: module ## our module against the C one in two virtual machines (builds the peer kernel)
+	@scripts/interop
+
 .PHONY: clean
 clean: ## remove what a build made here (the lab stays: scripts/lab clean)
 	@find . \( -name .git -o -name target \) -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' \
 		-o -name '*.mod.c' -o -name '.*.cmd' -o -name '.*.d' -o -name '*.rmeta' -o -name '*_generated.rs' \
 		-o -name modules.order -o -name Module.symvers \) -exec rm -f {} +
-	@rm -rf host/target .tmp_*
+	@rm -rf host/target build .tmp_*
 	@if [ -e selftests/Makefile ]; then $(MAKE) --no-print-directory -C selftests clean; fi
