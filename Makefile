@@ -66,10 +66,6 @@ demo: module ## two virtual machines send each other files by RDMA
 	@scripts/demo
 endif
 
-.PHONY: interop
-interop: module ## our module against the C one in two virtual machines (builds the peer kernel)
-	@scripts/interop
-
 .PHONY: clean
 clean: ## remove what a build made here (the lab stays: scripts/lab clean)
 	@find . \( -name .git -o -name target \) -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' \
