@@ -241,6 +241,27 @@ static void nonblocking_connect_reports_progress(void)
 	}
 }
 
+/* A closed listener refuses at once, whatever of it is still being cleared away. */
+static void closed_listener_refuses_at_once(void)
+{
+	for_all(f) {
+		for (int i = 0; i < 10; i++) {
+			struct sockaddr_storage ss;
+			int l = listen_at(f, 0, &ss);
+			int early = sock_at(CLIENT, f->client, SOCK_NONBLOCK);
+			int late = sock_at(CLIENT, f->client, 0);
+			socklen_t len = target(f, addr_port(&ss), &ss);
+
+			/* Its arrival keeps the listener busy while it is closed. */
+			CHECK_ERRNO(connect(early, (struct sockaddr *)&ss, len), EINPROGRESS);
+			close(l);
+			CHECK_ERRNO(connect(late, (struct sockaddr *)&ss, len), ECONNREFUSED);
+			close(early);
+			close(late);
+		}
+	}
+}
+
 static void refused_connect_is_reported(void)
 {
 	for_all(f) {
@@ -1292,6 +1313,7 @@ static const struct test_case cases[] = {
 	CASE(names_agree_on_both_sides),
 	CASE(nonblocking_connect_reports_progress),
 	CASE(refused_connect_is_reported),
+	CASE(closed_listener_refuses_at_once),
 	CASE(poller_is_woken_across_connect),
 	CASE(epoll_level_triggered_life_seen),
 	CASE(epoll_edge_triggered_life_seen),

@@ -76,7 +76,11 @@ pub(super) fn release(sk: Open<'_, SmcSock>) {
             // This ends whatever the handshake waits for; its work item drops the last reference.
             let _ = tcp.shutdown(Shutdown::Both);
         }
-        Ok(State::Listening { queue, .. }) => queue.close(),
+        Ok(State::Listening { queue, .. }) => {
+            // A work item may hold the TCP socket for a moment longer: the port refuses connections from here on.
+            let _ = tcp.shutdown(Shutdown::Both);
+            queue.close();
+        }
         Ok(State::Smc { conn, .. }) => {
             linger(sk);
             end_tcp(tcp, conn.close());

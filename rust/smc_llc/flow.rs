@@ -355,7 +355,11 @@ impl LinkGroup {
     /// # Errors
     ///
     /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
-    pub(super) fn tell_key(self: &Arc<Self>, rkey: Rkey, vaddr: Vaddr) -> Result<(), DeclineReason> {
+    pub(super) fn tell_key(
+        self: &Arc<Self>,
+        rkey: Rkey,
+        vaddr: Vaddr,
+    ) -> Result<(), DeclineReason> {
         let taken = self.ask(
             Body::ConfirmRkey(ConfirmRkey::single(rkey, vaddr)),
             |answer| match answer {
