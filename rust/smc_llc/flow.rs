@@ -347,30 +347,31 @@ impl LinkGroup {
         if self.mark_known(rmb) {
             return Ok(());
         }
-        self.tell_key(rmb.rkey(), rmb.vaddr())
+        let mut taken = self.tell_key(rmb.rkey(), rmb.vaddr());
+        if let Ok(false) = taken {
+            // The peer's table is full: it may hold keys that wait for a connection.
+            self.give_up_spares();
+            taken = self.tell_key(rmb.rkey(), rmb.vaddr());
+        }
+        match taken {
+            Ok(true) => Ok(()),
+            _ => Err(DeclineReason::ERR_REGBUF),
+        }
     }
 
-    /// Tells the peer a key and waits for its answer. In a work item.
+    /// Tells the peer a key, waits for its answer, and says whether it took the key. In a work item.
     ///
     /// # Errors
     ///
-    /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
-    pub(super) fn tell_key(
-        self: &Arc<Self>,
-        rkey: Rkey,
-        vaddr: Vaddr,
-    ) -> Result<(), DeclineReason> {
-        let taken = self.ask(
+    /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
+    pub(super) fn tell_key(self: &Arc<Self>, rkey: Rkey, vaddr: Vaddr) -> Result<bool> {
+        self.ask(
             Body::ConfirmRkey(ConfirmRkey::single(rkey, vaddr)),
             |answer| match answer {
                 Body::ConfirmRkey(m) if m.this_link.rkey == rkey => Some(!m.negative),
                 _ => None,
             },
-        );
-        match taken {
-            Ok(true) => Ok(()),
-            _ => Err(DeclineReason::ERR_REGBUF),
-        }
+        )
     }
 
     /// Tells the peer to forget keys and waits for its answer. In a work item.

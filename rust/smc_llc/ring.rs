@@ -61,6 +61,10 @@ const SPARE_RMBS: usize = 16;
 /// Send rings that a group keeps for its next connections.
 const SPARE_SENDS: usize = 16;
 
+/// With fewer connections than this the peer is told the keys of spare RMBs ahead. Each takes a place in its table,
+/// which has one for every connection.
+const AHEAD_BELOW: u32 = 128;
+
 /// Rings that connections have let go of before somebody looks after them at once; fewer wait for the clock. One
 /// DELETE_RKEY then names several keys.
 const RETURNED_AT_ONCE: i32 = 12;
@@ -511,13 +515,37 @@ impl LinkGroup {
         memory.ring.clear();
         // The key is made valid and told to the peer now: the next connection waits for neither.
         self.validate(memory, &region)?;
-        if memory.registered.load(Acquire) {
-            memory.known.store(true, Release);
-            self.tell_key(Rkey(region.rkey()), Vaddr(region.address()))
-                .map_err(|_| ENOSPC)?;
+        if memory.registered.load(Acquire) && self.conns() < AHEAD_BELOW {
+            let taken = self.tell_key(Rkey(region.rkey()), Vaddr(region.address()))?;
+            memory.known.store(taken, Release);
         }
         memory.owner.store(SPARE, Release);
         Ok(())
+    }
+
+    /// Frees the spare RMBs and has the peer forget their keys. In a work item.
+    pub(super) fn give_up_spares(self: &Arc<Self>) {
+        let mut spares = KVec::new();
+        self.rings.lock().rmbs.retain(|memory| {
+            // The lock is held, so that nobody else takes it.
+            let spare = memory.owner.load(Acquire) == SPARE
+                && spares.push(memory.clone(), GFP_KERNEL).is_ok();
+            if spare {
+                memory.owner.store(IN_USE, Relaxed);
+            }
+            !spare
+        });
+        self.forget_at_peer(&spares);
+        for memory in &spares {
+            let region = memory.region.lock().take();
+            if let (Some(region), true) = (&region, memory.registered.load(Acquire)) {
+                // When that fails the group ends, and the key with it.
+                let _ = self.invalidate(region);
+            }
+            drop(region);
+        }
+        // What connections have let go of makes room as well, a moment later.
+        self.tidy_rings();
     }
 
     /// Takes the keys and mappings of all rings, after the queue pair was destroyed. The memory stays with those who
