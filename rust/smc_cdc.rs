@@ -118,7 +118,8 @@ impl Registration {
     }
 }
 
-/// Whom a connection wakes: the socket that owns it. Called in softirq and from tasks, with no lock held.
+/// Whom a connection wakes: the socket that owns it. Called in softirq and from tasks; it must neither sleep nor call the
+/// connection. All but `failed` are called with no lock held.
 pub(crate) trait Wake: Send + Sync {
     /// Data, its end or urgent data can be read.
     fn readable(&self);

@@ -234,7 +234,7 @@ pub(super) struct PeerClosed {
 impl Connection {
     /// The handshake has ended; the peer may have closed already.
     pub(super) fn become_active(&self) {
-        let then = self.core.lock().event(Event::Established);
+        let then = self.handle(Event::Established);
         self.run_actions(then);
     }
 
@@ -281,13 +281,13 @@ impl Connection {
 
     /// Gives the connection up: the application sees `ECONNABORTED`, the peer an abort.
     pub(crate) fn abort(&self) {
-        let then = self.core.lock().event(Event::LocalAbort);
+        let then = self.handle(Event::LocalAbort);
         self.run_actions(then);
     }
 
     /// The peer's TCP connection was reset: it has aborted, whatever could not be said by RDMA (RFC 7609, section 4.8.2).
     pub(crate) fn tcp_was_reset(&self) {
-        let then = self.core.lock().event(Event::PeerAbort);
+        let then = self.handle(Event::PeerAbort);
         self.run_actions(then);
     }
 
@@ -304,6 +304,7 @@ impl Connection {
                 conn.kill();
             }
             let first = core.event(Event::LocalAbort);
+            self.tell_error(first.error);
             (first, core.event(Event::AbortDone))
         };
         self.run_actions(first);
@@ -344,7 +345,9 @@ impl Connection {
         let then = {
             let mut core = self.core.lock();
             let outcome = core.machine.transition(event).map_err(|_| ENOTCONN)?;
-            core.apply_actions(&outcome.actions)
+            let then = core.apply_actions(&outcome.actions);
+            self.tell_error(then.error);
+            then
         };
         let end = match then.tcp {
             Some(Tcp::Reset) => TcpEnd::Reset,
@@ -354,11 +357,24 @@ impl Connection {
         Ok(end)
     }
 
-    /// Does what was decided under the lock.
-    fn run_actions(&self, then: Then) {
-        if let Some(error) = then.error {
+    /// Runs an event through the machine.
+    fn handle(&self, event: Event) -> Then {
+        let mut core = self.core.lock();
+        let then = core.event(event);
+        self.tell_error(then.error);
+        then
+    }
+
+    /// Gives the socket its error. Called under the core's lock: whoever finds there that the stream has ended finds
+    /// the reason at the socket.
+    pub(super) fn tell_error(&self, error: Option<Error>) {
+        if let Some(error) = error {
             self.wake(|w| w.failed(error));
         }
+    }
+
+    /// Does what was decided under the lock.
+    fn run_actions(&self, then: Then) {
         if then.push {
             self.push();
         }
@@ -407,7 +423,9 @@ impl WorkItem<1> for Connection {
                 core.set_timer(Timer::Arm);
                 None
             } else {
-                Some(core.event(Event::Timeout))
+                let then = core.event(Event::Timeout);
+                this.tell_error(then.error);
+                Some(then)
             }
         };
         if let Some(then) = then {

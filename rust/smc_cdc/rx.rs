@@ -107,6 +107,7 @@ impl Connection {
             push |= conn.urgent_arrived(value);
         }
         let closed = core.peer_closes(effects.close);
+        self.tell_error(closed.error);
         Ok(Then {
             readable: effects.arrived > 0 || effects.urgent.is_some(),
             writable: effects.urgent_read,
@@ -134,9 +135,6 @@ impl Connection {
         }
         if then.writable {
             self.wake(|w| w.writable());
-        }
-        if let Some(error) = then.closed.error {
-            self.wake(|w| w.failed(error));
         }
         if then.closed.wake {
             self.wake(|w| w.state());
