@@ -72,11 +72,7 @@ fn handshake(
     setup: &Setup,
     channel: &mut Channel<'_>,
 ) -> Result<Arc<Connection>, Stop> {
-    if tcp.has_xfrm_policy() {
-        return Err(DeclineReason::IPSEC.into());
-    }
-    let (local, peer) = addresses(tcp)?;
-    let path = smc_ib::find_path(&*setup.net, local, peer)?;
+    let path = path_to_peer(tcp, setup)?;
     let offer = Offer {
         v1: false,
         v2: true,
@@ -140,12 +136,15 @@ fn handshake(
     Ok(draft.activate())
 }
 
-/// Both ends' IPv4 addresses; SMC-R has no other way yet.
-pub(super) fn addresses(tcp: &TcpSocket) -> Result<([u8; 4], [u8; 4]), Stop> {
+/// The way to the peer, or why there is none for SMC-R, which needs IPv4 and no IPsec.
+pub(super) fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
+    if tcp.has_xfrm_policy() {
+        return Err(DeclineReason::IPSEC.into());
+    }
     let local = tcp.local_addr().map_err(Stop::Fatal)?;
     let peer = tcp.peer_addr().map_err(Stop::Fatal)?;
     match (as_ipv4(&local), as_ipv4(&peer)) {
-        (Some(local), Some(peer)) => Ok((local, peer)),
+        (Some(local), Some(peer)) => Ok(smc_ib::find_path(&*setup.net, local, peer)?),
         _ => Err(DeclineReason::NOSMCRDEV.into()),
     }
 }

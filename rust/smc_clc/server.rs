@@ -9,7 +9,7 @@ use kernel::{
 
 use super::{
     channel::Channel,
-    client::addresses,
+    client::path_to_peer,
     conclude,
     eids,
     reason_of,
@@ -89,7 +89,7 @@ fn handshake(
 ) -> Result<Arc<Connection>, Stop> {
     let message = channel.receive(MessageType::Proposal)?;
     let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
-    let path = path_to_client(tcp, setup);
+    let path = path_to_peer(tcp, setup);
     let chosen = choose_for(&proposal, &path);
     channel.version = Version::V2;
     let chosen = chosen?;
@@ -130,15 +130,6 @@ fn handshake(
     }
     drop(gate);
     Ok(draft.activate())
-}
-
-/// The way back to the client, or why there is none for SMC-R.
-fn path_to_client(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
-    if tcp.has_xfrm_policy() {
-        return Err(DeclineReason::IPSEC.into());
-    }
-    let (local, peer) = addresses(tcp)?;
-    Ok(smc_ib::find_path(&*setup.net, local, peer)?)
 }
 
 /// Chooses version, release, enterprise id and limits.
