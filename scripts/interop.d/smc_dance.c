@@ -42,6 +42,9 @@ static void usage(FILE *to)
 	      "  reset       receiving must fail with ECONNRESET\n"
 	      "  aborted     receiving must fail with ECONNRESET or ECONNABORTED\n"
 	      "  gone        the stream ends or is reset, right bytes may come before\n"
+	      "  broken      the same, but a clean end of the stream is wrong\n"
+	      "  pump        send right bytes until that fails because the connection\n"
+	      "              is gone\n"
 	      "  epipe       sending must fail with EPIPE or ECONNRESET, at the latest\n"
 	      "              after a second of trying\n"
 	      "  oob:C       send C as urgent data\n"
@@ -320,14 +323,21 @@ static void expect_end(bool error, bool local)
 		fail("recv: %s", strerrorname_np(errno));
 }
 
-static void expect_gone(void)
+static bool connection_is_gone(void)
+{
+	return errno == ECONNRESET || errno == ECONNABORTED || errno == EPIPE;
+}
+
+static void expect_gone(bool error)
 {
 	static char room[65536];
 
 	for (;;) {
 		ssize_t got = recv(sock, room, sizeof(room), 0);
 
-		if (!got || (got < 0 && (errno == ECONNRESET || errno == ECONNABORTED)))
+		if (!got && error)
+			fail("a clean end of the stream");
+		if (!got || (got < 0 && connection_is_gone()))
 			return;
 		if (got < 0)
 			fail("recv: %s", strerrorname_np(errno));
@@ -341,13 +351,31 @@ static void expect_epipe(void)
 {
 	for (int tries = 0; tries < 20; tries++) {
 		if (send(sock, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN) {
-			if (errno != EPIPE && errno != ECONNRESET && errno != ECONNABORTED)
+			if (!connection_is_gone())
 				fail("send: %s", strerrorname_np(errno));
 			return;
 		}
 		usleep(50000);
 	}
 	fail("sending still works");
+}
+
+/* The time limit of the program bounds it. */
+static void pump(void)
+{
+	static char room[65536];
+
+	for (;;) {
+		ssize_t got;
+
+		pattern_fill(room, sizeof(room), seed(listens), sent);
+		got = send(sock, room, sizeof(room), MSG_NOSIGNAL);
+		if (got < 0 && connection_is_gone())
+			return;
+		if (got < 0)
+			fail("send: %s", strerrorname_np(errno));
+		sent += got;
+	}
 }
 
 static void receive_urgent(char want)
@@ -398,7 +426,11 @@ static void dance(const char *what)
 	} else if (IS("aborted")) {
 		expect_end(true, true);
 	} else if (IS("gone")) {
-		expect_gone();
+		expect_gone(false);
+	} else if (IS("broken")) {
+		expect_gone(true);
+	} else if (IS("pump")) {
+		pump();
 	} else if (IS("epipe")) {
 		expect_epipe();
 	} else if (IS("oob")) {
