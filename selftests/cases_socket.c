@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
@@ -316,6 +317,38 @@ static void accept_signal_interrupts(void)
 		close(fd);
 	}
 	CHECK(got_signal >= 4);
+}
+
+static void *accept_in_thread(void *fd)
+{
+	return (void *)(long)(accept(*(int *)fd, NULL, NULL) < 0 ? errno : 0);
+}
+
+static void accept_ends_when_listener_is_shut_down(void)
+{
+	/* A listener of SMC, and one that went on as one of TCP. */
+	for (int tcp = 0; tcp < 2; tcp++) {
+		for_each_smc_kind(k) {
+			struct sockaddr_storage ss;
+			socklen_t len = loopback(k, &ss, 0);
+			int fd = fresh(k), one = 1;
+			pthread_t thread;
+			void *err;
+
+			if (tcp)
+				CHECK_OK(setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN, &one,
+						    sizeof(one)));
+			CHECK_OK(bind(fd, (struct sockaddr *)&ss, len));
+			CHECK_OK(listen(fd, 1));
+			CHECK(!pthread_create(&thread, NULL, accept_in_thread, &fd));
+			/* Until it waits, or nearly so. */
+			poll(NULL, 0, 100);
+			CHECK_OK(shutdown(fd, SHUT_RDWR));
+			CHECK(!pthread_join(thread, &err));
+			CHECK_EQ((long)err, EINVAL);
+			close(fd);
+		}
+	}
 }
 
 static void connect_bad_addresses_refused(void)
@@ -698,6 +731,7 @@ static const struct test_case cases[] = {
 	CASE(accept_without_listen_refused),
 	CASE(accept_empty_queue_answered),
 	CASE(accept_signal_interrupts),
+	CASE(accept_ends_when_listener_is_shut_down),
 	CASE(connect_bad_addresses_refused),
 	CASE(connect_refused_port_reported),
 	CASE(connect_unreachable_reported),

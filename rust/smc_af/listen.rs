@@ -72,18 +72,14 @@ pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> 
     let mut patience = sk.read_patience(nonblocking);
     // An accepted connection is a new socket.
     SmcSock::may_create(sk.net())?;
-    let queue = match &*sk.state.lock() {
-        State::Listening { queue, .. } => queue.clone(),
-        State::Tcp { .. } => {
-            let tcp = &sk.attached()?.tcp;
-            let new = tcp.wait_accept(&mut patience)?;
-            let way = Way::Tcp {
-                reason: None,
-                peer_diagnosis: 0,
-            };
-            return Ok(Child::new(Arc::new(new, GFP_KERNEL)?, way));
-        }
-        _ => return Err(EINVAL),
+    let Some(queue) = queue_of(&sk)? else {
+        // The state is not locked here: others may shut the listener down while this one waits.
+        let new = sk.attached()?.tcp.wait_accept(&mut patience)?;
+        let way = Way::Tcp {
+            reason: None,
+            peer_diagnosis: 0,
+        };
+        return Ok(Child::new(Arc::new(new, GFP_KERNEL)?, way));
     };
     sk.wait(&mut patience, true, || {
         if let Err(err) = SmcSock::may_create(sk.net()) {
@@ -97,4 +93,17 @@ pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> 
             _ => Some(Err(EINVAL)),
         }
     })?
+}
+
+/// Where a listener's connections wait: nothing when the listener is one of TCP.
+///
+/// # Errors
+///
+/// `EINVAL` when it is no listener.
+fn queue_of(sk: &Open<'_, SmcSock>) -> Result<Option<Arc<AcceptQueue>>> {
+    match &*sk.state.lock() {
+        State::Listening { queue, .. } => Ok(Some(queue.clone())),
+        State::Tcp { .. } => Ok(None),
+        _ => Err(EINVAL),
+    }
 }
