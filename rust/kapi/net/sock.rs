@@ -370,7 +370,8 @@ impl<T: SocketOps> Sock<T> {
     /// Whether the application chose the buffer sizes: for sending and for receiving.
     pub fn buffers_locked(&self) -> (bool, bool) {
         // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
-        let locks = u32::from(unsafe { (*self.as_raw()).sk_userlocks });
+        let locks = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).sk_userlocks) };
+        let locks = u32::from(locks);
         (
             locks & bindings::SOCK_SNDBUF_LOCK != 0,
             locks & bindings::SOCK_RCVBUF_LOCK != 0,
@@ -387,15 +388,13 @@ impl<T: SocketOps> Sock<T> {
     /// How long `SO_LINGER` lets a close wait: nothing when it is off.
     pub fn linger(&self) -> Option<Patience> {
         let sk = self.as_raw();
-        // SAFETY: By the type invariant the sock is valid; plain numbers, read without a lock.
-        let (flags, time) = unsafe {
-            (
-                (*sk).__sk_common.__bindgen_anon_5.skc_flags,
-                (*sk).sk_lingertime,
-            )
-        };
-        let bit = 1usize.checked_shl(bindings::sock_flags_SOCK_LINGER)?;
-        (flags & bit != 0).then_some(Patience {
+        // SAFETY: By the type invariant the sock is valid.
+        if !unsafe { has_flag(sk, bindings::sock_flags_SOCK_LINGER) } {
+            return None;
+        }
+        // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
+        let time = unsafe { ptr::read_volatile(&raw const (*sk).sk_lingertime) };
+        Some(Patience {
             jiffies: c_long::try_from(time).unwrap_or(c_long::MAX),
         })
     }
@@ -406,12 +405,18 @@ impl<T: SocketOps> Sock<T> {
         unsafe { bindings::sk_copy_reuseport(self.as_raw(), tcp.sk()) };
     }
 
-    /// Makes this socket report the settings of `tcp`: of a child, those that it inherited.
+    /// Makes this socket report the settings of `tcp`: of a child, those that it inherited. May sleep.
+    ///
+    /// # Locking
+    ///
+    /// Takes the lock of this sock, as `setsockopt(2)` does: its flags are changed by read and write, not atomically.
     pub fn mirror(&self, tcp: &TcpSocket) {
         let to = self.as_raw();
         let from = tcp.sk();
-        // SAFETY: Both socks are valid. These are plain numbers that the kernel reads without a lock, and that nobody
-        // else writes here: the sockets are new, or the caller holds the socket's state.
+        // SAFETY: The sock is valid, and this is a task that may sleep.
+        unsafe { bindings::lock_sock(to) };
+        // SAFETY: Both socks are valid. These are plain numbers, read without a lock. Those written here have no other
+        // writer without the lock that is held, but for `set_buffers`, which comes afterwards.
         unsafe {
             (*to).sk_sndbuf = (*from).sk_sndbuf;
             (*to).sk_rcvbuf = (*from).sk_rcvbuf;
@@ -432,14 +437,28 @@ impl<T: SocketOps> Sock<T> {
             bindings::sock_flags_SOCK_KEEPOPEN,
             bindings::sock_flags_SOCK_URGINLINE,
         ] {
-            // SAFETY: As above.
-            let flags = unsafe { (*from).__sk_common.__bindgen_anon_5.skc_flags };
-            if 1usize.checked_shl(flag).is_some_and(|bit| flags & bit != 0) {
-                // SAFETY: As above.
+            // SAFETY: The sock is valid.
+            if unsafe { has_flag(from, flag) } {
+                // SAFETY: The sock is valid, and its lock is held.
                 unsafe { bindings::sock_set_flag(to, flag as c_int) };
             }
         }
+        // SAFETY: It was locked above.
+        unsafe { bindings::release_sock(to) };
     }
+}
+
+/// Whether one of the `SOCK_` flags of a sock is set.
+///
+/// # Safety
+///
+/// `sk` must be valid.
+unsafe fn has_flag(sk: *const bindings::sock, flag: u32) -> bool {
+    // SAFETY: The caller vouches for the sock.
+    let place = unsafe { &raw const (*sk).__sk_common.__bindgen_anon_5.skc_flags };
+    // SAFETY: As above; the read is volatile, as the flags are changed without a lock that is held here.
+    let flags = unsafe { ptr::read_volatile(place) };
+    1usize.checked_shl(flag).is_some_and(|bit| flags & bit != 0)
 }
 
 /// How long a call may wait.
