@@ -6,6 +6,8 @@
 
 pub mod event;
 pub mod global;
+#[cfg(CONFIG_KUNIT = "y")]
+mod layout;
 pub mod net;
 pub mod pages;
 pub mod random;

@@ -36,6 +36,7 @@ enum { EXIT_PASS = 0, EXIT_FAIL = 1, EXIT_SKIP = 4 };
 
 static const struct suite *const suites[] = {
 	&suite_load, &suite_socket, &suite_fallback, &suite_transfer, &suite_goaway,
+	&suite_faults,
 };
 
 /* Shared with the case's process: why it skips. */
@@ -228,6 +229,14 @@ void pair_close(struct pair *p)
 	p->c = p->s = p->l = -1;
 }
 
+unsigned int slowness(void)
+{
+	const char *slow = getenv("SMC_SLOW");
+	int times = slow ? atoi(slow) : 1;
+
+	return times > 1 ? times : 1;
+}
+
 /* Moving data */
 
 #define CHUNK 65536
@@ -323,7 +332,7 @@ static void stalled(const struct flow *flows, size_t count, const char *how)
 
 void pump(struct flow *flows, size_t count, unsigned int limit_ms)
 {
-	uint64_t end = now_us() + limit_ms * 1000ull;
+	uint64_t end = now_us() + limit_ms * 1000ull * slowness();
 	struct pollfd *p = calloc(count, sizeof(*p));
 
 	for (;;) {
@@ -364,7 +373,7 @@ void pump(struct flow *flows, size_t count, unsigned int limit_ms)
 
 void pump_et(struct flow *flows, size_t count, unsigned int limit_ms)
 {
-	uint64_t end = now_us() + limit_ms * 1000ull;
+	uint64_t end = now_us() + limit_ms * 1000ull * slowness();
 	int ep = CHECK_OK(epoll_create1(EPOLL_CLOEXEC));
 	size_t open = count;
 
@@ -457,7 +466,7 @@ short poll_one(int fd, short events, int ms)
 
 void wait_events(int fd, short events, int ms)
 {
-	short got = poll_one(fd, events, ms);
+	short got = poll_one(fd, events, ms * slowness());
 
 	if (!(got & events))
 		FAIL("poll says 0x%x after %d ms, expected one of 0x%x", got, ms, events);
@@ -582,7 +591,7 @@ long long file_number(const char *fmt, ...)
 
 bool busywait(unsigned int ms, bool (*cond)(void *arg), void *arg)
 {
-	uint64_t end = now_us() + ms * 1000ull;
+	uint64_t end = now_us() + ms * 1000ull * slowness();
 
 	while (!cond(arg)) {
 		if (now_us() > end)
@@ -906,7 +915,7 @@ static int run_case(const struct test_case *c, bool *stuck)
 		_exit(EXIT_PASS);
 	}
 	setpgid(pid, pid);
-	return wait_case(pid, c->limit_s ? c->limit_s : DEFAULT_LIMIT_S, stuck);
+	return wait_case(pid, (c->limit_s ? c->limit_s : DEFAULT_LIMIT_S) * slowness(), stuck);
 }
 
 static bool selected(const char *name, char **names, int count)

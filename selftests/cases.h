@@ -38,6 +38,7 @@ extern const struct suite suite_socket;
 extern const struct suite suite_fallback;
 extern const struct suite suite_transfer;
 extern const struct suite suite_goaway;
+extern const struct suite suite_faults;
 
 /* End the case that calls them. */
 void case_fail(const char *file, int line, const char *fmt, ...)
@@ -130,6 +131,9 @@ struct flow {
 	bool want_eof;		/* read on until the end of the stream */
 	bool shut_done, eof;
 };
+
+/* How many times slower than usual the machine is: waits take that much longer. */
+unsigned int slowness(void);
 
 /* Moves everything by poll() and MSG_DONTWAIT; FAILs when it takes too long. */
 void pump(struct flow *flows, size_t count, unsigned int limit_ms);

@@ -12,6 +12,8 @@
 #   SMC_TIMES         print how long each case took
 #   SMC_RDMA_OPTIONAL 1: that the first connection falls back is no failure
 #                     (cases that need SMC-R are skipped then in any case)
+#   SMC_SLOW          how many times slower than usual the machine is (a whole
+#                     number): time limits are that much longer
 #   SMC_AS_TCP        use TCP sockets in place of SMC sockets, to test the tests
 
 ksft_pass=0
@@ -76,7 +78,7 @@ note() {
 
 # Polls until a command succeeds.
 busywait() { # milliseconds command...
-	local end=$((${EPOCHREALTIME/./} + $1 * 1000))
+	local end=$((${EPOCHREALTIME/./} + $1 * 1000 * ${SMC_SLOW:-1}))
 	shift
 	until "$@"; do
 		((${EPOCHREALTIME/./} < end)) || return 1

@@ -8,3 +8,4 @@
 #include "base.c"
 #include "net.c"
 #include "rdma.c"
+#include "kunit.c"

@@ -63,3 +63,33 @@ impl Event {
         unsafe { bindings::wait_for_completion(self.inner.get()) };
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_event)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_event_has_not_happened() -> Result {
+        let event = KBox::pin_init(Event::new(), GFP_KERNEL)?;
+        assert!(!event.is_set());
+        assert!(!event.wait_ms(1));
+        Ok(())
+    }
+
+    #[test]
+    fn an_event_stays_happened_for_every_waiter() -> Result {
+        let event = KBox::pin_init(Event::new(), GFP_KERNEL)?;
+        Event::set(&event);
+        assert!(event.is_set());
+        assert!(event.wait_ms(1));
+        assert!(event.wait_ms(0));
+        event.wait();
+        assert!(event.is_set());
+        Ok(())
+    }
+}

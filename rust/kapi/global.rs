@@ -85,3 +85,59 @@ impl<T: Send + Sync + 'static> Drop for Installed<T> {
         drop(unsafe { Arc::from_raw(raw.cast_const()) });
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_global)]
+mod tests {
+    use super::*;
+
+    /// How many values have been dropped.
+    static DROPPED: Atomic<i32> = Atomic::new(0);
+
+    /// Counts its own end.
+    struct Counted(i32);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPPED.add(1, Relaxed);
+        }
+    }
+
+    /// The place under test.
+    static PLACE: Global<Counted> = Global::new();
+
+    #[test]
+    fn a_value_is_there_from_install_until_its_owner_goes() -> Result {
+        let before = DROPPED.load(Relaxed);
+        assert!(PLACE.get().is_none());
+        let installed = PLACE.install(Arc::new(Counted(7), GFP_KERNEL)?)?;
+        let borrowed = PLACE.get().ok_or(ENOENT)?;
+        assert_eq!(borrowed.0, 7);
+        assert!(matches!(
+            PLACE.install(Arc::new(Counted(8), GFP_KERNEL)?),
+            Err(e) if e == EBUSY
+        ));
+        assert_eq!(DROPPED.load(Relaxed), before + 1);
+        drop(installed);
+        assert!(PLACE.get().is_none());
+        // Who got it before still has it.
+        assert_eq!(DROPPED.load(Relaxed), before + 1);
+        drop(borrowed);
+        assert_eq!(DROPPED.load(Relaxed), before + 2);
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_place_takes_a_value_again() -> Result {
+        for value in 0..3 {
+            let installed = PLACE.install(Arc::new(Counted(value), GFP_KERNEL)?)?;
+            assert_eq!(PLACE.get().ok_or(ENOENT)?.0, value);
+            drop(installed);
+        }
+        Ok(())
+    }
+}

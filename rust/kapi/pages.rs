@@ -250,3 +250,81 @@ impl Drop for Ring {
         }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_pages)]
+mod tests {
+    use super::*;
+
+    /// Four pieces of 16 KiB.
+    fn four_pieces() -> Result<Ring> {
+        Ring::in_pieces(1 << 16, MIN_PIECE_SHIFT, 4)
+    }
+
+    #[test]
+    fn only_sizes_of_rings_are_allocated() -> Result {
+        for bytes in [0, 1, 4096, 8192, (1 << 14) + 1, 3 << 14, u32::MAX] {
+            assert!(matches!(Ring::new(bytes, 64), Err(e) if e == EINVAL));
+        }
+        assert!(matches!(Ring::new(1 << 14, 0), Err(e) if e == ENOMEM));
+        for shift in 14..20 {
+            let ring = Ring::new(1 << shift, 64)?;
+            assert_eq!(ring.bytes(), 1 << shift);
+            assert!(ring.pieces() <= 64);
+            assert_eq!(
+                u32::try_from(ring.pieces())? << ring.piece_shift(),
+                ring.bytes()
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn bytes_cross_from_piece_to_piece() -> Result {
+        let ring = four_pieces()?;
+        let mut bytes = KVec::new();
+        for i in 0..40_000u32 {
+            bytes.push(u8::try_from(i % 251)?, GFP_KERNEL)?;
+        }
+        assert_eq!(ring.write(5_000, &bytes), 40_000);
+        let mut out = KVec::from_elem(0u8, 40_000, GFP_KERNEL)?;
+        assert_eq!(ring.read(5_000, &mut out), 40_000);
+        assert!(*out == *bytes);
+        let mut byte = [1];
+        assert_eq!(ring.read(4_999, &mut byte), 1);
+        assert_eq!(byte, [0]);
+        Ok(())
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_is_left_out() -> Result {
+        let ring = four_pieces()?;
+        assert_eq!(ring.write(65_530, &[9; 20]), 6);
+        let mut out = [1; 20];
+        assert_eq!(ring.read(65_530, &mut out), 6);
+        assert_eq!(
+            out,
+            [9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+        );
+        assert_eq!(ring.write(65_536, &[9]), 0);
+        assert_eq!(ring.read(u32::MAX, &mut out), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_ring_is_zero_at_first_and_after_clear() -> Result {
+        let ring = four_pieces()?;
+        let mut out = KVec::from_elem(1u8, 65_536, GFP_KERNEL)?;
+        assert_eq!(ring.read(0, &mut out), 65_536);
+        assert!(out.iter().all(|b| *b == 0));
+        ring.write(16_000, &[7; 1000]);
+        ring.clear();
+        assert_eq!(ring.read(0, &mut out), 65_536);
+        assert!(out.iter().all(|b| *b == 0));
+        Ok(())
+    }
+}

@@ -22,3 +22,20 @@ pub fn random_u32() -> u32 {
 pub fn random_bytes() -> [u8; 8] {
     random_u64().to_ne_bytes()
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_random)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_differ() {
+        assert!(random_u64() != random_u64());
+        assert!(random_bytes() != random_bytes());
+        assert!((0..8).any(|_| random_u32() != random_u32()));
+    }
+}

@@ -90,3 +90,30 @@ fn from_err_ptr<T>(ptr: *mut T) -> Result<NonNull<T>> {
     }
     NonNull::new(ptr).ok_or(kernel::error::code::EINVAL)
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_rdma)]
+mod tests {
+    use kernel::error::code::*;
+
+    use super::*;
+
+    #[test]
+    fn pointers_and_errors_are_told_apart() {
+        // SAFETY: Only makes a pointer of a number.
+        let err = |errno: isize| unsafe { bindings::err_ptr(errno) }.cast::<u8>();
+        assert!(matches!(from_err_ptr(err(-12)), Err(e) if e == ENOMEM));
+        assert!(matches!(from_err_ptr(err(-1)), Err(e) if e == EPERM));
+        // The largest error number, and the first address that is none.
+        assert!(from_err_ptr(err(-4095)).is_err());
+        assert!(from_err_ptr(err(-4096)).is_ok());
+        assert!(matches!(from_err_ptr(err(0)), Err(e) if e == EINVAL));
+        let byte = 1u8;
+        let place = core::ptr::from_ref(&byte).cast_mut();
+        assert!(matches!(from_err_ptr(place), Ok(p) if p.as_ptr() == place));
+    }
+}

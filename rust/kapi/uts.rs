@@ -32,3 +32,21 @@ pub fn host_name() -> HostName {
     unsafe { bindings::smc_host_name(bytes.as_mut_ptr().cast(), MAX_LEN) };
     HostName { bytes }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_uts)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_has_a_name_without_padding() {
+        let name = host_name();
+        let bytes = name.as_bytes();
+        assert!(!bytes.is_empty() && bytes.len() <= MAX_LEN);
+        assert!(!bytes.contains(&0));
+    }
+}

@@ -193,3 +193,155 @@ fn drop_queue_reference<T>(item: &Arc<T>) {
     // SAFETY: Queueing turned an `Arc` into a raw pointer; the item will not run, so that this reference is ours.
     drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_work)]
+mod tests {
+    use kernel::{
+        impl_has_delayed_work,
+        impl_has_work,
+        new_delayed_work,
+        new_work,
+        sync::atomic::Relaxed,
+        time::msecs_to_jiffies,
+        workqueue::DelayedWork, //
+    };
+
+    use super::*;
+    use crate::kapi::event::Event;
+
+    /// The queue under test.
+    static QUEUE: ModuleQueue = ModuleQueue::new();
+
+    /// Counts how often it has run.
+    #[pin_data]
+    struct Item {
+        /// At once.
+        #[pin]
+        now: Work<Item, 1>,
+        /// Later.
+        #[pin]
+        later: DelayedWork<Item, 2>,
+        /// How often.
+        runs: Atomic<i32>,
+        /// It has run.
+        #[pin]
+        ran: Event,
+    }
+
+    impl_has_work! {
+        impl HasWork<Self, 1> for Item { self.now }
+    }
+
+    impl_has_delayed_work! {
+        impl HasDelayedWork<Self, 2> for Item { self.later }
+    }
+
+    impl Item {
+        /// One that is not queued.
+        fn new() -> Result<Arc<Self>> {
+            Arc::pin_init(
+                pin_init!(Self {
+                    now <- new_work!("smc_kapi_work::now"),
+                    later <- new_delayed_work!("smc_kapi_work::later"),
+                    runs: Atomic::new(0),
+                    ran <- Event::new(),
+                }),
+                GFP_KERNEL,
+            )
+        }
+
+        /// Notes a run.
+        fn note(&self) {
+            self.runs.add(1, Relaxed);
+            self.ran.set();
+        }
+    }
+
+    impl WorkItem<1> for Item {
+        type Pointer = Arc<Self>;
+
+        fn run(this: Arc<Self>) {
+            this.note();
+        }
+    }
+
+    impl WorkItem<2> for Item {
+        type Pointer = Arc<Self>;
+
+        fn run(this: Arc<Self>) {
+            this.note();
+        }
+    }
+
+    /// Whether nobody else, so not the queue either, refers to the item.
+    fn is_last(item: Arc<Item>) -> bool {
+        Arc::into_unique_or_drop(item).is_some()
+    }
+
+    #[test]
+    fn a_queue_is_there_while_it_is_registered() -> Result {
+        assert!(QUEUE.get().is_none());
+        assert!(!QUEUE.enqueue::<Item, 1>(Item::new()?));
+        let queue = QUEUE.register(c"smc_kunit", Kind::Unbound)?;
+        assert!(matches!(
+            QUEUE.register(c"smc_kunit", Kind::HighPriority),
+            Err(e) if e == EBUSY
+        ));
+        let item = Item::new()?;
+        assert!(QUEUE.enqueue::<Item, 1>(item.clone()));
+        queue.flush();
+        assert_eq!(item.runs.load(Relaxed), 1);
+        drop(queue);
+        assert!(QUEUE.get().is_none());
+        assert!(!QUEUE.enqueue::<Item, 1>(item.clone()));
+        assert!(is_last(item));
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_queue_waits_for_its_items() -> Result {
+        let queue = QUEUE.register(c"smc_kunit", Kind::HighPriority)?;
+        let item = Item::new()?;
+        assert!(QUEUE.enqueue::<Item, 1>(item.clone()));
+        drop(queue);
+        assert_eq!(item.runs.load(Relaxed), 1);
+        assert!(is_last(item));
+        Ok(())
+    }
+
+    #[test]
+    fn a_delayed_item_is_queued_once_and_taken_back_once() -> Result {
+        let queue = QUEUE.register(c"smc_kunit", Kind::Unbound)?;
+        let item = Item::new()?;
+        assert!(!cancel_delayed::<Item, 2>(&item));
+        assert!(QUEUE.enqueue_delayed::<Item, 2>(item.clone(), msecs_to_jiffies(600_000)));
+        assert!(!QUEUE.enqueue_delayed::<Item, 2>(item.clone(), msecs_to_jiffies(1)));
+        assert!(cancel_delayed::<Item, 2>(&item));
+        assert!(!cancel_delayed::<Item, 2>(&item));
+        assert!(QUEUE.enqueue_delayed::<Item, 2>(item.clone(), msecs_to_jiffies(600_000)));
+        assert!(cancel_delayed_sync::<Item, 2>(&item));
+        assert!(!cancel_delayed_sync::<Item, 2>(&item));
+        assert!(!cancel::<Item, 1>(&item));
+        drop(queue);
+        assert_eq!(item.runs.load(Relaxed), 0);
+        assert!(is_last(item));
+        Ok(())
+    }
+
+    #[test]
+    fn a_delayed_item_runs_in_time() -> Result {
+        let queue = QUEUE.register(c"smc_kunit", Kind::Unbound)?;
+        let item = Item::new()?;
+        assert!(QUEUE.enqueue_delayed::<Item, 2>(item.clone(), msecs_to_jiffies(10)));
+        assert!(item.ran.wait_ms(20_000));
+        drop(queue);
+        assert_eq!(item.runs.load(Relaxed), 1);
+        assert!(is_last(item));
+        Ok(())
+    }
+}

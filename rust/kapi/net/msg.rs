@@ -401,3 +401,65 @@ pub fn put_int(place: usize, int: i32) -> Result {
     }
     Ok(())
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_msg)]
+mod tests {
+    use super::*;
+
+    /// An address of this family that stands for any.
+    fn any(family: u32) -> bindings::__kernel_sockaddr_storage {
+        let mut storage = bindings::__kernel_sockaddr_storage::default();
+        let place: *mut bindings::sockaddr_in = (&raw mut storage).cast();
+        // SAFETY: The storage has room and alignment for any address.
+        unsafe { (*place).sin_family = family as u16 };
+        storage
+    }
+
+    #[test]
+    fn short_addresses_say_nothing() {
+        let mut storage = any(bindings::AF_INET);
+        for len in 0..128 {
+            // SAFETY: The storage is initialised and this long.
+            let addr = unsafe { Address::from_raw((&raw mut storage).cast(), len) };
+            assert_eq!(addr.family(), (len >= 2).then_some(bindings::AF_INET));
+            assert_eq!(addr.is_any_v4(), (len >= 16).then_some(true));
+        }
+        // SAFETY: As above; a negative length gives no bytes.
+        let addr = unsafe { Address::from_raw((&raw mut storage).cast(), -1) };
+        assert_eq!(addr.len(), 0);
+        assert_eq!(addr.family(), None);
+    }
+
+    #[test]
+    fn option_values_are_read_when_they_are_whole() {
+        let value = 0x1234_5678i32;
+        let place = (&raw const value).cast_mut().cast();
+        for len in 0..8 {
+            // SAFETY: The value lives in the kernel, for the time of the call; no more than its own bytes are read.
+            let option = unsafe { OptionIn::from_raw(bindings::kernel_sockptr(place), len) };
+            match option.read_int() {
+                Ok(read) => assert!(len >= 4 && read == value),
+                Err(e) => assert!(len < 4 && e == EINVAL),
+            }
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() -> Result {
+        use core::net::{Ipv4Addr, Ipv6Addr};
+        let v4 = Ipv4Addr::new(10, 1, 2, 3);
+        let with = |ip| SocketAddr::new(ip, 80);
+        assert_eq!(as_ipv4(&with(IpAddr::V4(v4))), Some([10, 1, 2, 3]));
+        assert_eq!(
+            as_ipv4(&with(IpAddr::V6(v4.to_ipv6_mapped()))),
+            Some([10, 1, 2, 3])
+        );
+        assert_eq!(as_ipv4(&with(IpAddr::V6(Ipv6Addr::LOCALHOST))), None);
+        Ok(())
+    }
+}

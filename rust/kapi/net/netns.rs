@@ -255,3 +255,78 @@ unsafe extern "C" fn exit_callback<T: PerNet>(net: *mut bindings::net) {
     let data = unsafe { Arc::from_raw(data) };
     data.exit(net);
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_netns)]
+mod tests {
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
+
+    use super::*;
+
+    /// Namespaces that got data, less those that lost it.
+    static ALIVE: Atomic<i32> = Atomic::new(0);
+
+    /// Data of a namespace.
+    struct Probe {
+        /// Whether the namespace is the initial one.
+        initial: bool,
+    }
+
+    /// Where it is.
+    static PLACE: PerNetPlace<Probe> = PerNetPlace::new();
+
+    impl PerNet for Probe {
+        fn place() -> &'static PerNetPlace<Self> {
+            &PLACE
+        }
+
+        fn new(net: &NetNs) -> Result<Arc<Self>> {
+            ALIVE.add(1, Relaxed);
+            Ok(Arc::new(
+                Self {
+                    initial: net.is_initial(),
+                },
+                GFP_KERNEL,
+            )?)
+        }
+
+        fn exit(&self, net: &NetNs) {
+            if net.is_initial() == self.initial {
+                ALIVE.add(-1, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn every_namespace_has_data_while_they_are_registered() -> Result {
+        for _ in 0..2 {
+            let registration = PLACE.register()?;
+            assert!(ALIVE.load(Relaxed) >= 1);
+            let net = NetNs::initial();
+            assert!(PerNetRegistration::<Probe>::get(net).is_some_and(|probe| probe.initial));
+            let kept = PerNetRegistration::<Probe>::get_arc(net).ok_or(ENOENT)?;
+            drop(registration);
+            assert_eq!(ALIVE.load(Relaxed), 0);
+            // The reference outlives the registration.
+            assert!(kept.initial);
+            assert!(Arc::into_unique_or_drop(kept).is_some());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_initial_namespace_is_itself() {
+        let net = NetNs::initial();
+        assert!(net.is_initial());
+        assert!(net.inum() != 0);
+        let held: NetRef = net.into();
+        assert!(*held == *net);
+    }
+}

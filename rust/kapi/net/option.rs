@@ -779,3 +779,119 @@ fn add16(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     sum.wrapping_add(u16::from(carry))
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_option)]
+mod tests {
+    use super::*;
+    use crate::kapi::net::Family;
+
+    /// The internet checksum, from scratch.
+    fn checksum(parts: &[&[u8]]) -> u16 {
+        let mut sum = 0u32;
+        for part in parts {
+            for pair in part.chunks(2) {
+                if let [high, low] = pair {
+                    sum += u32::from(u16::from_be_bytes([*high, *low]));
+                }
+            }
+        }
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn a_full_checksum_stays_right() {
+        let edit = Edit {
+            bytes: [1, 1, 254, 6, 0xe2, 0xd4, 0xc3, 0xd9],
+            offset_byte: 0x70,
+        };
+        for seed in 0..=255u8 {
+            let mut header = [0u8; 20];
+            for (at, byte) in header.iter_mut().enumerate() {
+                *byte = seed.wrapping_mul(31).wrapping_add(at as u8);
+            }
+            header[OFFSET_BYTE] = 0x50;
+            header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&[0, 0]);
+            // The length is a part of the pseudo header.
+            let sum = checksum(&[&[0, 20], &header]);
+            header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+            update_header(&mut header, &edit, false, 8);
+            assert_eq!(header[OFFSET_BYTE], 0x70);
+            assert_eq!(checksum(&[&[0, 28], &header, &edit.bytes]), 0);
+        }
+    }
+
+    #[test]
+    fn a_partial_checksum_counts_the_length_alone() {
+        let edit = Edit {
+            bytes: [7; 8],
+            offset_byte: 0x70,
+        };
+        let mut header = [0u8; 20];
+        header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&[0xff, 0xfe]);
+        update_header(&mut header, &edit, true, 8);
+        // What is carried out comes back in.
+        assert_eq!(header[CHECKSUM..CHECKSUM + 2], [0x00, 0x07]);
+    }
+
+    #[test]
+    fn tags_are_told_apart_and_not_copied() {
+        let tags = [ASKED.value(), SENT.value(), SEEN.value()];
+        for (at, tag) in tags.iter().enumerate() {
+            assert!(tag.addr() & NOCOPY != 0);
+            assert!(tags.iter().skip(at + 1).all(|other| other != tag));
+        }
+    }
+
+    #[test]
+    fn asking_and_forgetting_leave_a_socket_as_it_was() -> Result {
+        for family in [Family::V4, Family::V6] {
+            let tcp = TcpSocket::new(NetNs::initial(), family)?;
+            let before = operations(tcp.sk()).load(Relaxed);
+            assert!(!is_ours(before));
+            for _ in 0..2 {
+                tcp.ask_on_accept()?;
+                assert!(is_ours(operations(tcp.sk()).load(Relaxed)));
+                // It may be asked again.
+                tcp.ask_on_accept()?;
+                tcp.ask_on_connect()?;
+                assert!(!tcp.peer_has_smc());
+                tcp.forget_option();
+                assert!(operations(tcp.sk()).load(Relaxed) == before);
+                assert!(user_data(tcp.sk()).load(Relaxed).is_null());
+            }
+            // Nothing to forget.
+            tcp.forget_option();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_socket_that_somebody_else_uses_is_left_alone() -> Result {
+        let tcp = TcpSocket::new(NetNs::initial(), Family::V4)?;
+        let mut other = 0u64;
+        let foreign: *mut c_void = (&raw mut other).cast();
+        user_data(tcp.sk()).store(foreign, Release);
+        assert!(matches!(tcp.ask_on_connect(), Err(e) if e == EBUSY));
+        assert!(matches!(tcp.ask_on_accept(), Err(e) if e == EBUSY));
+        tcp.forget_option();
+        assert!(user_data(tcp.sk()).load(Relaxed) == foreign);
+        user_data(tcp.sk()).store(ptr::null_mut(), Release);
+        Ok(())
+    }
+
+    #[test]
+    fn hooks_come_and_go() -> Result {
+        for _ in 0..2 {
+            drop(OutputHooks::register(NetNs::initial())?);
+        }
+        Ok(())
+    }
+}

@@ -114,3 +114,41 @@ impl<T: Send + Sync + 'static> Drop for Sysctls<T> {
         unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_sysctl)]
+mod tests {
+    use kernel::sync::atomic::Relaxed;
+
+    use super::*;
+
+    /// One setting.
+    static SETTINGS: [Setting; 1] = [Setting {
+        name: c"probe",
+        min: 1,
+        max: 9,
+    }];
+
+    #[test]
+    fn files_come_and_go_with_their_registration() -> Result {
+        // A path that is still there would be refused the second time.
+        for _ in 0..2 {
+            let values = Arc::new(Value::new(5), GFP_KERNEL)?;
+            let files = Sysctls::register(
+                NetNs::initial(),
+                c"net/smc_kunit",
+                &SETTINGS,
+                values.clone(),
+                |value| [value],
+            )?;
+            assert_eq!(values.load(Relaxed), 5);
+            drop(files);
+            assert!(Arc::into_unique_or_drop(values).is_some());
+        }
+        Ok(())
+    }
+}

@@ -666,3 +666,113 @@ impl Patience {
         Self { jiffies }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_tcp)]
+mod tests {
+    use super::*;
+
+    /// Runs `call` with 127.0.0.1 and a port.
+    fn at_loopback<R>(port: u16, call: impl FnOnce(&Address<'_>) -> R) -> R {
+        let mut storage = bindings::__kernel_sockaddr_storage::default();
+        let v4 = bindings::sockaddr_in {
+            sin_family: bindings::AF_INET as u16,
+            sin_port: port.to_be(),
+            sin_addr: bindings::in_addr {
+                s_addr: u32::from_ne_bytes([127, 0, 0, 1]),
+            },
+            ..Default::default()
+        };
+        // SAFETY: The storage has room and alignment for any address.
+        unsafe { (&raw mut storage).cast::<bindings::sockaddr_in>().write(v4) };
+        // CAST: The size of a struct.
+        let len = size_of::<bindings::sockaddr_in>() as c_int;
+        // SAFETY: The storage is initialised, and larger than that.
+        call(&unsafe { Address::from_raw((&raw mut storage).cast(), len) })
+    }
+
+    /// A listener, and the two ends of a connection through it.
+    fn connected() -> Result<(TcpSocket, TcpSocket, TcpSocket)> {
+        let net = NetNs::initial();
+        let listener = TcpSocket::new(net, Family::V4)?;
+        assert!(listener.state() == TcpState::Closed);
+        at_loopback(0, |addr| listener.bind(addr))?;
+        listener.listen(4)?;
+        assert!(listener.state() == TcpState::Listening);
+        assert!(matches!(listener.accept(), Err(e) if e == EAGAIN));
+        let here = listener.local_addr()?;
+        let client = TcpSocket::new(net, Family::V4)?;
+        at_loopback(here.port(), |addr| client.connect(addr, false))?;
+        let server = listener.wait_accept(&mut Patience::from_ms(5_000))?;
+        assert!(client.state() == TcpState::Open);
+        assert_eq!(client.peer_addr()?, here);
+        assert_eq!(server.peer_addr()?, client.local_addr()?);
+        Ok((listener, client, server))
+    }
+
+    #[test]
+    fn bytes_arrive_and_peeking_leaves_them() -> Result {
+        let (_listener, client, server) = connected()?;
+        client.send_all(b"twelve bytes")?;
+        let mut seen = [0; 12];
+        assert_eq!(server.peek(&mut seen, 5_000)?, 12);
+        assert_eq!(&seen, b"twelve bytes");
+        let (mut first, mut rest) = ([0; 5], [0; 7]);
+        server.recv_exact(&mut first, 5_000)?;
+        server.recv_exact(&mut rest, 5_000)?;
+        assert_eq!(&first, b"twelv");
+        assert_eq!(&rest, b"e bytes");
+        Ok(())
+    }
+
+    #[test]
+    fn waiting_for_bytes_ends_in_time() -> Result {
+        let (_listener, client, server) = connected()?;
+        client.send_all(b"abc")?;
+        let mut four = [0; 4];
+        assert_eq!(server.peek(&mut four, 100)?, 3);
+        assert!(matches!(server.recv_exact(&mut four, 100), Err(e) if e == ETIMEDOUT));
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_an_error() -> Result {
+        let (_listener, client, server) = connected()?;
+        client.send_all(b"abc")?;
+        client.shutdown(Shutdown::Write)?;
+        let mut four = [0; 4];
+        assert_eq!(server.peek(&mut four, 5_000)?, 3);
+        assert!(matches!(server.recv_exact(&mut four, 5_000), Err(e) if e == ECONNRESET));
+        Ok(())
+    }
+
+    #[test]
+    fn an_abort_resets_the_peer() -> Result {
+        let (_listener, client, server) = connected()?;
+        client.abort();
+        let mut byte = [0];
+        assert!(matches!(server.recv_exact(&mut byte, 5_000), Err(e) if e == ECONNRESET));
+        assert!(server.state() == TcpState::Closed);
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_connect_leaves_the_socket_usable() -> Result {
+        let net = NetNs::initial();
+        let listener = TcpSocket::new(net, Family::V4)?;
+        at_loopback(0, |addr| listener.bind(addr))?;
+        let port = listener.local_addr()?.port();
+        let client = TcpSocket::new(net, Family::V4)?;
+        let refused = at_loopback(port, |addr| client.connect(addr, false));
+        assert!(matches!(refused, Err(e) if e == ECONNREFUSED));
+        client.disconnect();
+        listener.listen(1)?;
+        at_loopback(port, |addr| client.connect(addr, false))?;
+        assert!(client.state() == TcpState::Open);
+        Ok(())
+    }
+}

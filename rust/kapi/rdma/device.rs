@@ -576,3 +576,60 @@ impl<C: Client> Drop for ClientRegistration<C> {
         place.taken.store(false, Release);
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_device)]
+mod tests {
+    use super::*;
+
+    /// A client that nobody needs.
+    enum Probe {}
+
+    /// Its place.
+    static PLACE: ClientPlace = ClientPlace::new();
+
+    /// Devices that came, less those that went.
+    static DEVICES: Atomic<i32> = Atomic::new(0);
+
+    impl Client for Probe {
+        fn place() -> &'static ClientPlace {
+            &PLACE
+        }
+
+        fn added(device: &Arc<Device>) {
+            if device.enter().is_some() && !device.is_going() {
+                DEVICES.add(1, Relaxed);
+            }
+        }
+
+        fn removing(device: &Arc<Device>) {
+            if device.enter().is_none() && device.is_going() {
+                DEVICES.add(-1, Relaxed);
+            }
+        }
+
+        fn event(_device: &Arc<Device>, _event: DeviceEvent) {}
+    }
+
+    #[test]
+    fn a_client_is_registered_once_at_a_time() -> Result {
+        for _ in 0..2 {
+            let client = ClientRegistration::<Probe>::new(c"smc_kunit")?;
+            assert!(matches!(
+                ClientRegistration::<Probe>::new(c"smc_kunit"),
+                Err(e) if e == EBUSY
+            ));
+            // The refused attempt has not taken the place.
+            assert!(PLACE.taken.load(Relaxed));
+            drop(client);
+            assert!(!PLACE.taken.load(Relaxed));
+            // Whatever devices there are: each came and went.
+            assert_eq!(DEVICES.load(Relaxed), 0);
+        }
+        Ok(())
+    }
+}

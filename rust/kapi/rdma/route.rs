@@ -137,3 +137,21 @@ pub fn resolve(net: &impl AsNet, local: [u8; 4], peer: [u8; 4], timeout_ms: u32)
         gateway: resolved.network == bindings::rdma_network_type_RDMA_NETWORK_IPV4,
     })
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions that `kunit_tests` makes of tests"
+)]
+#[kunit_tests(smc_kapi_route)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_as_c_wants_them() {
+        assert_eq!(u32::from(AF_INET), bindings::AF_INET);
+        let addr = sockaddr([10, 1, 2, 3]);
+        assert_eq!(addr.sin_family, AF_INET);
+        assert_eq!(addr.sin_addr.s_addr.to_ne_bytes(), [10, 1, 2, 3]);
+    }
+}
