@@ -55,6 +55,10 @@ endif
 check: ## build, lint and test everything; the last line counts the results
 	@scripts/check
 
+.PHONY: check-debug
+check-debug: lab ## all selftests on a kernel full of checks; hours, and a kernel build the first time
+	@scripts/check-debug
+
 .PHONY: format
 format: lab ## format the Rust sources in the kernel's style
 	@find rust host -name target -prune -o -name '*.rs' ! -name '*_generated.rs' -print 2>/dev/null | \

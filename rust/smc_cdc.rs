@@ -197,7 +197,7 @@ pub(crate) struct Connection {
     /// Cursors and state.
     #[pin]
     core: BhLock<Core>,
-    /// Whom to wake; empty once the socket has gone.
+    /// Whom to wake; empty once the socket has gone. Taken inside the core's lock or alone, and held over a look only.
     #[pin]
     waker: BhLock<Option<Arc<dyn Wake>>>,
     /// One sender at a time (lock level 3).
@@ -257,10 +257,10 @@ impl Connection {
                     me: None,
                     nodelay: false,
                     wants_room: false,
-                }),
-                waker <- new_bh_lock!(Some(waker)),
-                sender <- new_mutex!(()),
-                receiver <- new_mutex!(()),
+                }, "Connection::core"),
+                waker <- new_bh_lock!(Some(waker), "Connection::waker"),
+                sender <- new_mutex!((), "Connection::sender"),
+                receiver <- new_mutex!((), "Connection::receiver"),
                 token: SetOnce::new(),
                 peer: SetOnce::new(),
                 rmb,

@@ -6,11 +6,16 @@
 //! wait; of the others each has its handshake in a work item of its own. Together they are no more than the backlog.
 
 use kernel::{
+    alloc::kvec::PushError,
     prelude::*,
     sync::{
         new_mutex,
         Arc,
         Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     },
     workqueue::{
         new_work,
@@ -47,6 +52,9 @@ use super::{
     waker::SockWaker,
     HANDSHAKES, //
 };
+
+/// How long after the TCP listener could not give a connection it is asked again.
+const RETRY: Delta = Delta::from_millis(50);
 
 /// How an accepted connection goes on.
 pub(super) enum Way {
@@ -139,9 +147,14 @@ impl<T> Fifo<T> {
         self.new.len().saturating_add(self.old.len())
     }
 
-    /// Adds one at the end.
-    fn push(&mut self, item: T) -> Result {
-        Ok(self.new.push(item, GFP_KERNEL)?)
+    /// Adds one at the end; gives it back when there is no memory.
+    fn push(&mut self, item: T) -> Result<(), T> {
+        if self.new.reserve(1, GFP_KERNEL).is_err() {
+            return Err(item);
+        }
+        self.new
+            .push_within_capacity(item)
+            .map_err(|PushError(item)| item)
     }
 
     /// Takes the first.
@@ -229,14 +242,25 @@ impl AcceptQueue {
             let tcp = match listener.accept() {
                 Ok(tcp) => tcp,
                 Err(err) if err == EAGAIN || err == EINVAL => return,
-                // A connection that was lost on the way is not the listener's end; anything else is tried again at
-                // the next event.
+                // A connection that was lost on the way is not the listener's end.
                 Err(err) if err == ECONNABORTED => continue,
-                Err(_) => return,
+                Err(_) => {
+                    // There was no memory: the connection stays where it is, and nobody would say so once more.
+                    fsleep(RETRY);
+                    self.fill_again();
+                    return;
+                }
             };
             if let Err(err) = self.admit(tcp, sndbuf, rcvbuf) {
                 pr_debug!("a connection could not be admitted: {:?}\n", err);
             }
+        }
+    }
+
+    /// Has the listener's work item run once more.
+    fn fill_again(&self) {
+        if let Some(sk) = &self.queue.lock().sk {
+            sk.queue_work(&HANDSHAKES);
         }
     }
 
@@ -252,13 +276,14 @@ impl AcceptQueue {
     fn admit(self: &Arc<Self>, tcp: TcpSocket, sndbuf: u32, rcvbuf: u32) -> Result {
         let tcp = Arc::new(tcp, GFP_KERNEL)?;
         if !tcp.peer_has_smc() {
-            return self.ready(Child::new(
+            self.ready(Child::new(
                 tcp,
                 Way::Tcp {
                     reason: Some(DeclineReason::PEERNOSMC),
                     peer_diagnosis: 0,
                 },
             ));
+            return Ok(());
         }
         let waker = SockWaker::new()?;
         let wake: Arc<dyn Wake> = waker.clone();
@@ -289,24 +314,23 @@ impl AcceptQueue {
         Ok(())
     }
 
-    /// Hands a connection to `accept(2)`.
-    fn ready(&self, child: Child) -> Result {
+    /// Hands a connection to `accept(2)`; resets it when the listener has gone or there is no memory.
+    fn ready(&self, child: Child) {
         child.record(&self.ctx);
         let refused = {
             let mut queue = self.queue.lock();
-            if queue.closed {
-                Some(child)
+            let taken = if queue.closed {
+                Err(child)
             } else {
-                queue.ready.push(child)?;
-                if let Some(sk) = &queue.sk {
-                    sk.wake_readable();
-                }
-                None
+                queue.ready.push(child)
+            };
+            if let (Ok(()), Some(sk)) = (&taken, &queue.sk) {
+                sk.wake_readable();
             }
+            taken
         };
         // It is reset outside the lock.
         drop(refused);
-        Ok(())
     }
 
     /// A handshake is over.
@@ -337,10 +361,7 @@ impl AcceptQueue {
             }
         }
         match child {
-            Some(way) => {
-                // Without memory the connection is dropped, and so reset.
-                let _ = self.ready(Child::new(handshake.tcp.clone(), way));
-            }
+            Some(way) => self.ready(Child::new(handshake.tcp.clone(), way)),
             None => handshake.tcp.abort(),
         }
         let queue = self.queue.lock();

@@ -233,7 +233,7 @@ enum Stage {
 ///
 /// # Locking
 ///
-/// `hardware` and `flow`-like waits are level 3, `rings` level 4, `conns` and `llc` level 5, `send` level 7. Callbacks of
+/// `hardware` is level 3, `rings` level 4, `conns` and `llc` level 5, `send` level 7 (docs/locking.md). Callbacks of
 /// connections are called without any of them.
 #[pin_data]
 pub(crate) struct LinkGroup {

@@ -440,7 +440,10 @@ impl LinkGroup {
             }
             for memory in rings.rmbs.iter() {
                 if memory.owner.load(Acquire) == RETURNED {
-                    let _ = returned.push(memory.clone(), GFP_NOWAIT);
+                    if returned.push(memory.clone(), GFP_NOWAIT).is_err() {
+                        // There is no memory for the list: the clock has this looked after later.
+                        self.returned.add(1, Relaxed);
+                    }
                 }
             }
         }

@@ -647,7 +647,8 @@ unsafe fn on_syn_ack<const V6: bool>(
         None => false,
     };
     if note.is_some() && done != agreed {
-        // SAFETY: The request is valid, and not known to any other CPU before it is answered.
+        // SAFETY: The request is valid. Other CPUs may find it by now, but nobody else writes the bits of this word
+        // before an answer to what is about to leave has come.
         unsafe { bindings::inet_rsk_set_smc_ok(req, done) };
     }
 }
