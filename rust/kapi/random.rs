@@ -28,7 +28,7 @@ pub fn random_bytes() -> [u8; 8] {
     unsafe_op_in_unsafe_fn,
     reason = "the functions that `kunit_tests` makes of tests"
 )]
-#[kunit_tests(smc_kapi_random)]
+#[kernel::prelude::kunit_tests(smc_kapi_random)]
 mod tests {
     use super::*;
 

@@ -96,7 +96,7 @@ fn from_err_ptr<T>(ptr: *mut T) -> Result<NonNull<T>> {
     unsafe_op_in_unsafe_fn,
     reason = "the functions that `kunit_tests` makes of tests"
 )]
-#[kunit_tests(smc_kapi_rdma)]
+#[kernel::prelude::kunit_tests(smc_kapi_rdma)]
 mod tests {
     use kernel::error::code::*;
 

@@ -75,7 +75,7 @@ macro_rules! new_bh_lock {
     unsafe_op_in_unsafe_fn,
     reason = "the functions that `kunit_tests` makes of tests"
 )]
-#[kunit_tests(smc_kapi_sync)]
+#[kernel::prelude::kunit_tests(smc_kapi_sync)]
 mod tests {
     use kernel::prelude::*;
 

@@ -38,7 +38,7 @@ pub fn host_name() -> HostName {
     unsafe_op_in_unsafe_fn,
     reason = "the functions that `kunit_tests` makes of tests"
 )]
-#[kunit_tests(smc_kapi_uts)]
+#[kernel::prelude::kunit_tests(smc_kapi_uts)]
 mod tests {
     use super::*;
 

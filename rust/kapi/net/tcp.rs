@@ -395,7 +395,11 @@ impl TcpSocket {
     /// Performs an `ioctl(2)`.
     pub fn ioctl(&self, cmd: u32, arg: usize, compat: bool) -> Result<c_int> {
         let ops = self.ops();
+        #[cfg(CONFIG_COMPAT)]
         let op = if compat { ops.compat_ioctl } else { ops.ioctl };
+        // Without programs of the other word size the two are the same.
+        #[cfg(not(CONFIG_COMPAT))]
+        let (op, _) = (ops.ioctl, compat);
         let op = op.ok_or(ENOIOCTLCMD)?;
         // SAFETY: The socket is valid; a pointer into user space is checked by the callee.
         let ret = unsafe { op(self.as_raw(), cmd, arg) };
