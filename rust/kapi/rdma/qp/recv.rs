@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive queue: buffers for messages, posted again after each.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use core::{
+    cell::UnsafeCell,
+    ptr, //
+};
+
+use kernel::{
+    error::to_result,
+    num::casts::u32_as_usize,
+    prelude::*,
+    sync::{
+        atomic::Acquire,
+        rcu, //
+    },
+};
+use smc_bindings as bindings;
+
+use super::{
+    Block,
+    QpEvents,
+    TAIL_LEN, //
+};
+
+/// A receive buffer.
+///
+/// # Invariants
+///
+/// As [`SendCtx`] for `owner`.
+#[repr(C)]
+pub(super) struct RecvCtx<H: QpEvents> {
+    /// The completion entry; first, so that its address is that of the buffer's context.
+    cqe: UnsafeCell<bindings::ib_cqe>,
+    /// Back to the block.
+    pub(super) owner: *const Block<H>,
+    /// Where in the receive memory the buffer begins.
+    offset: usize,
+}
+
+impl<H: QpEvents> RecvCtx<H> {
+    /// A context for the buffer at `offset`.
+    pub(super) fn new(offset: usize) -> Self {
+        Self {
+            cqe: UnsafeCell::new(bindings::ib_cqe {
+                done: Some(Self::done),
+            }),
+            owner: ptr::null(),
+            offset,
+        }
+    }
+
+    /// A message has arrived, or the queue pair has failed.
+    ///
+    /// # Safety
+    ///
+    /// As [`SendCtx::done`], for a `RecvCtx<H>`.
+    unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+        // SAFETY: The completion is valid for the call; our completions name an entry.
+        let cqe = unsafe { (*wc).__bindgen_anon_1.wr_cqe };
+        // SAFETY: The entry is the first field of a context, and the block lives until its completion queue is gone.
+        let ctx = unsafe { &*cqe.cast::<Self>() };
+        // SAFETY: By the type invariant.
+        let block = unsafe { &*ctx.owner };
+        // SAFETY: The completion is valid for the call.
+        let (status, len) = unsafe { ((*wc).status, (*wc).byte_len) };
+        if status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            block.events.broken();
+            return;
+        }
+        let len = u32_as_usize(len);
+        let head = len.min(block.recv_len);
+        if block.recv_buf.take(ctx.offset, head).is_ok() {
+            let from = block.recv_buf.memory.wrapping_add(ctx.offset);
+            // SAFETY: The buffer has `recv_len` bytes at `offset` and is not posted: the device does not touch it
+            // before it is posted again below, and nobody else knows it.
+            let bytes = unsafe { core::slice::from_raw_parts(from.cast_const(), head) };
+            block.events.received(bytes, len);
+        }
+        // `Core::drop` waits for this reader between setting `closing` and destroying the queue pair.
+        let guard = rcu::read_lock();
+        let posted = block.closing.load(Acquire) || block.post_recv(ctx).is_ok();
+        drop(guard);
+        if !posted {
+            block.events.broken();
+        }
+    }
+}
+
+impl<H: QpEvents> Block<H> {
+    /// Posts a receive buffer.
+    pub(super) fn post_recv(&self, ctx: &RecvCtx<H>) -> Result {
+        let qp = self.qp.load(Acquire);
+        if qp.is_null() {
+            return Err(ENOTCONN);
+        }
+        let mut sges = [
+            bindings::ib_sge {
+                addr: self.recv_buf.give(ctx.offset, self.recv_len)?,
+                length: u32::try_from(self.recv_len)?,
+                lkey: self.lkey,
+            },
+            bindings::ib_sge {
+                addr: self.tail_buf.addr,
+                length: u32::try_from(TAIL_LEN)?,
+                lkey: self.lkey,
+            },
+        ];
+        let mut wr = bindings::ib_recv_wr::default();
+        wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = if self.tail { 2 } else { 1 };
+        let mut bad: *const bindings::ib_recv_wr = ptr::null();
+        // SAFETY: The queue pair is valid: this runs before it is handed out, or in one of its completions, which end
+        // before it is destroyed. The buffer is mapped and not posted; its context lives until the queue is gone.
+        to_result(unsafe { bindings::ib_post_recv(qp, &wr, &mut bad) })
+    }
+}
