@@ -183,52 +183,24 @@ impl Connection {
     fn post(&self, slot: TxSlot, plan: &TxPlan) -> Result {
         let peer = self.peer.copy().ok_or(ENOTCONN)?;
         let token = self.token().ok_or(ENOTCONN)?;
-        let write = |offset: u32, len: u32, remote: u32| -> Result<Write<'_>> {
-            let address = peer.start.0.checked_add(u64::from(remote)).ok_or(EINVAL)?;
-            Ok(Write {
-                ring: &self.ring,
-                offset,
-                len,
-                remote: Vaddr(address),
-                rkey: peer.rkey,
-            })
-        };
-        let cdc = plan.cdc.encode();
-        let cookie = plan.token.to_cookie();
-        let group = self.group();
-        // One of these arms is taken in practice for a chain; each hands over exactly the writes there are.
-        match plan.writes() {
-            [] => group.post(slot, &[], &cdc, token, cookie),
-            [a] => group.post(
-                slot,
-                &[write(a.local, a.len, a.remote)?],
-                &cdc,
-                token,
-                cookie,
-            ),
-            [a, b] => group.post(
-                slot,
-                &[
-                    write(a.local, a.len, a.remote)?,
-                    write(b.local, b.len, b.remote)?,
-                ],
-                &cdc,
-                token,
-                cookie,
-            ),
-            [a, b, c] => group.post(
-                slot,
-                &[
-                    write(a.local, a.len, a.remote)?,
-                    write(b.local, b.len, b.remote)?,
-                    write(c.local, c.len, c.remote)?,
-                ],
-                &cdc,
-                token,
-                cookie,
-            ),
-            _ => Err(EINVAL),
+        let mut writes = [Write {
+            ring: &self.ring,
+            offset: 0,
+            len: 0,
+            remote: peer.start,
+            rkey: peer.rkey,
+        }; MAX_WRITES];
+        let planned = plan.writes();
+        for (write, planned) in writes.iter_mut().zip(planned) {
+            write.offset = planned.local;
+            write.len = planned.len;
+            let remote = peer.start.0.checked_add(u64::from(planned.remote));
+            write.remote = Vaddr(remote.ok_or(EINVAL)?);
         }
+        let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
+        let cdc = plan.cdc.encode();
+        self.group()
+            .post(slot, writes, &cdc, token, plan.token.to_cookie())
     }
 
     /// A chain has completed, in softirq.
@@ -260,6 +232,3 @@ impl Connection {
         }
     }
 }
-
-/// The writes of a plan are matched one by one above.
-const _: () = assert!(MAX_WRITES == 3);
