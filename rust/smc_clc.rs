@@ -25,19 +25,36 @@ use kernel::{
     sync::Arc, //
 };
 
+use self::channel::Channel;
 use crate::{
+    kapi::{
+        net::{
+            as_ipv4,
+            TcpSocket, //
+        },
+        uts::host_name, //
+    },
     proto::{
-        clc::Limits,
-        ids::Eid,
+        clc::{
+            AcceptConfirm,
+            FirstContact,
+            Kind,
+            Limits,
+            V2Part, //
+        },
+        ids::{
+            Eid,
+            Hostname, //
+        },
         reason::DeclineReason, //
     },
-    smc_cdc::Connection,
+    smc_cdc::{
+        Connection,
+        Draft, //
+    },
+    smc_ib, //
 };
 
-pub(crate) use self::{
-    client::client,
-    server::server, //
-};
 pub(crate) use crate::smc_cdc::Setup;
 
 /// How long a message of the peer is waited for (RFC 7609 leaves it open; the C implementation waits as long).
@@ -95,12 +112,31 @@ fn reason_of(error: Error) -> DeclineReason {
     }
 }
 
+/// Runs the handshake of a connecting socket whose peer answered with the SMC option.
+///
+/// # Errors
+///
+/// The connect fails with the error: the peer broke the protocol, fell silent or went away in the middle.
+pub(crate) fn client(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
+    run(tcp, setup, client::handshake)
+}
+
+/// Runs the handshake of a child of a listening socket whose peer sent the SMC option.
+///
+/// # Errors
+///
+/// The child is dropped: the peer broke the protocol, fell silent or went away in the middle.
+pub(crate) fn server(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
+    run(tcp, setup, server::handshake)
+}
+
+/// One side's part of the handshake.
+type Side = fn(&TcpSocket, &Setup, &mut Channel<'_>) -> Result<Arc<Connection>, Stop>;
+
 /// Turns the end of a handshake into its outcome, and tells the peer if this side declines.
-fn conclude(
-    channel: &mut channel::Channel<'_>,
-    result: Result<Arc<Connection>, Stop>,
-) -> Result<Outcome> {
-    match result {
+fn run(tcp: &TcpSocket, setup: &Setup, handshake: Side) -> Result<Outcome> {
+    let mut channel = Channel::new(tcp)?;
+    match handshake(tcp, setup, &mut channel) {
         Ok(connection) => Ok(Outcome::Smc(connection)),
         Err(Stop::Fatal(error)) => Err(error),
         Err(Stop::Declined(peer_diagnosis)) => Ok(Outcome::Tcp {
@@ -115,4 +151,33 @@ fn conclude(
             })
         }
     }
+}
+
+/// The way to the peer, or why there is none for SMC-R, which needs IPv4 and no IPsec.
+fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
+    if tcp.has_xfrm_policy() {
+        return Err(DeclineReason::IPSEC.into());
+    }
+    let local = tcp.local_addr().map_err(Stop::Fatal)?;
+    let peer = tcp.peer_addr().map_err(Stop::Fatal)?;
+    match (as_ipv4(&local), as_ipv4(&peer)) {
+        (Some(local), Some(peer)) => Ok(smc_ib::find_path(&*setup.net, local, peer)?),
+        _ => Err(DeclineReason::NOSMCRDEV.into()),
+    }
+}
+
+/// What a first contact says of this host besides.
+fn first_contact(path: &smc_ib::Path, release: u8, limits: Limits) -> FirstContact {
+    let name = Hostname::clean(host_name().as_bytes());
+    FirstContact::new(path.direct(), release, name, limits)
+}
+
+/// The Accept or the Confirm that says what `draft` has.
+fn describe(draft: &Draft, kind: Kind, eid: Eid, extension: Option<FirstContact>) -> AcceptConfirm {
+    let mut message = draft.describe(kind, extension.is_some());
+    message.v2 = Some(V2Part {
+        eid,
+        first_contact: extension,
+    });
+    message
 }

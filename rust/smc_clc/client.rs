@@ -9,39 +9,32 @@ use kernel::{
 
 use super::{
     channel::Channel,
-    conclude,
+    describe,
     eids,
+    first_contact,
+    path_to_peer,
     reason_of,
-    Outcome,
     Setup,
     Stop,
     LIMITS,
     WAIT_MS, //
 };
 use crate::{
-    kapi::{
-        net::{
-            as_ipv4,
-            TcpSocket, //
-        },
-        uts::host_name, //
-    },
+    kapi::net::TcpSocket,
     proto::{
         clc::{
             check_accept,
             AcceptConfirm,
             Agreed,
-            FirstContact,
             Kind,
             MessageType,
             Offer,
             Proposal,
             ProposalV2,
-            V2Part,
             RELEASE, //
         },
         ids::{
-            Hostname,
+            Eid,
             Role, //
         },
         reason::DeclineReason, //
@@ -55,19 +48,8 @@ use crate::{
     smc_llc, //
 };
 
-/// Runs the handshake of a connecting socket whose peer answered with the SMC option.
-///
-/// # Errors
-///
-/// The connect fails with the error: the peer broke the protocol, fell silent or went away in the middle.
-pub(crate) fn client(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
-    let mut channel = Channel::new(tcp)?;
-    let result = handshake(tcp, setup, &mut channel);
-    conclude(&mut channel, result)
-}
-
-/// The handshake itself.
-fn handshake(
+/// The handshake; [`client`](super::client) says what it leads to.
+pub(super) fn handshake(
     tcp: &TcpSocket,
     setup: &Setup,
     channel: &mut Channel<'_>,
@@ -101,7 +83,12 @@ fn handshake(
     };
     let gate = smc_llc::gate(Role::Client, &key, WAIT_MS)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
-    let draft = join(setup, &path, &accept, &agreed)?;
+    let eid = accept
+        .v2
+        .as_ref()
+        .map(|part| part.eid)
+        .ok_or(DeclineReason::VERSMISMAT)?;
+    let draft = join(setup, &path, &accept, eid, &agreed)?;
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = agreed.first_contact.then_some(gate);
     let group = draft.group();
@@ -122,7 +109,11 @@ fn handshake(
     }
     draft.set_peer(ring)?;
 
-    let confirm = confirm_of(&draft, &accept, &agreed, path.direct());
+    let extension = agreed
+        .first_contact
+        .then(|| first_contact(&path, agreed.release.unwrap_or(0), agreed.limits));
+    let mut confirm = describe(&draft, Kind::Confirm, eid, extension);
+    confirm.mtu = agreed.mtu;
     let listed = [path.gid()];
     let gids: &[_] = if agreed.first_contact { &listed } else { &[] };
     channel.send(|out| confirm.encode(gids, out))?;
@@ -136,31 +127,14 @@ fn handshake(
     Ok(draft.activate())
 }
 
-/// The way to the peer, or why there is none for SMC-R, which needs IPv4 and no IPsec.
-pub(super) fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
-    if tcp.has_xfrm_policy() {
-        return Err(DeclineReason::IPSEC.into());
-    }
-    let local = tcp.local_addr().map_err(Stop::Fatal)?;
-    let peer = tcp.peer_addr().map_err(Stop::Fatal)?;
-    match (as_ipv4(&local), as_ipv4(&peer)) {
-        (Some(local), Some(peer)) => Ok(smc_ib::find_path(&*setup.net, local, peer)?),
-        _ => Err(DeclineReason::NOSMCRDEV.into()),
-    }
-}
-
 /// Makes the link group, or finds the one that the server means, and a place in it.
 fn join(
     setup: &Setup,
     path: &smc_ib::Path,
     accept: &AcceptConfirm,
+    eid: Eid,
     agreed: &Agreed,
 ) -> Result<Draft, Stop> {
-    let eid = accept
-        .v2
-        .as_ref()
-        .map(|part| part.eid)
-        .ok_or(DeclineReason::VERSMISMAT)?;
     let membership = if agreed.first_contact {
         let params = smc_llc::Params {
             role: Role::Client,
@@ -185,28 +159,4 @@ fn join(
     };
     Draft::new(membership, setup, agreed.first_contact)
         .map_err(|error| Stop::Decline(reason_of(error)))
-}
-
-/// The Confirm that answers `accept`.
-fn confirm_of(
-    draft: &Draft,
-    accept: &AcceptConfirm,
-    agreed: &Agreed,
-    direct: bool,
-) -> AcceptConfirm {
-    let extension = agreed.first_contact.then(|| {
-        FirstContact::new(
-            direct,
-            agreed.release.unwrap_or(0),
-            Hostname::clean(host_name().as_bytes()),
-            agreed.limits,
-        )
-    });
-    let mut confirm = draft.describe(Kind::Confirm, agreed.first_contact);
-    confirm.mtu = agreed.mtu;
-    confirm.v2 = accept.v2.as_ref().map(|part| V2Part {
-        eid: part.eid,
-        first_contact: extension,
-    });
-    confirm
 }

@@ -9,41 +9,34 @@ use kernel::{
 
 use super::{
     channel::Channel,
-    client::path_to_peer,
-    conclude,
+    describe,
     eids,
+    path_to_peer,
     reason_of,
-    Outcome,
     Setup,
     Stop,
     LIMITS,
     WAIT_MS, //
 };
 use crate::{
-    kapi::{
-        net::TcpSocket,
-        uts::host_name, //
-    },
+    kapi::net::TcpSocket,
     proto::{
         clc::{
             check_confirm,
             choose,
             AcceptConfirm,
             Choice,
-            FirstContact,
             Kind,
             Limits,
             MessageType,
             Proposal,
             ServerPolicy,
-            V2Part,
             Version,
             RELEASE, //
         },
         ids::{
             Eid,
             Gid,
-            Hostname,
             PeerId,
             Role, //
         },
@@ -70,19 +63,8 @@ struct Chosen {
     limits: Limits,
 }
 
-/// Runs the handshake of a child of a listening socket whose peer sent the SMC option.
-///
-/// # Errors
-///
-/// The child is dropped: the peer broke the protocol, fell silent or went away in the middle.
-pub(crate) fn server(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
-    let mut channel = Channel::new(tcp)?;
-    let result = handshake(tcp, setup, &mut channel);
-    conclude(&mut channel, result)
-}
-
-/// The handshake itself.
-fn handshake(
+/// The handshake; [`server`](super::server) says what it leads to.
+pub(super) fn handshake(
     tcp: &TcpSocket,
     setup: &Setup,
     channel: &mut Channel<'_>,
@@ -104,7 +86,9 @@ fn handshake(
     if !first_contact {
         group.confirm_rkey(draft.rmb())?;
     }
-    let accept = accept_of(&draft, &chosen, first_contact, path.direct());
+    let extension =
+        first_contact.then(|| super::first_contact(&path, chosen.release, chosen.limits));
+    let accept = describe(&draft, Kind::Accept, chosen.eid, extension);
     channel.send(|out| accept.encode(&[], out))?;
 
     let message = channel.receive(MessageType::Confirm)?;
@@ -201,22 +185,4 @@ fn join(setup: &Setup, path: &smc_ib::Path, chosen: &Chosen) -> Result<(Draft, b
     let draft = Draft::new(membership, setup, first_contact)
         .map_err(|error| Stop::Decline(reason_of(error)))?;
     Ok((draft, first_contact))
-}
-
-/// The Accept that answers the proposal.
-fn accept_of(draft: &Draft, chosen: &Chosen, first_contact: bool, direct: bool) -> AcceptConfirm {
-    let extension = first_contact.then(|| {
-        FirstContact::new(
-            direct,
-            chosen.release,
-            Hostname::clean(host_name().as_bytes()),
-            chosen.limits,
-        )
-    });
-    let mut accept = draft.describe(Kind::Accept, first_contact);
-    accept.v2 = Some(V2Part {
-        eid: chosen.eid,
-        first_contact: extension,
-    });
-    accept
 }
