@@ -3,6 +3,7 @@
 //! What the module keeps for each network namespace, and every room may use: settings and counters.
 
 mod fallback;
+mod hooks;
 mod option;
 mod settings;
 
@@ -20,18 +21,27 @@ pub(crate) use self::{
         Role,
         Shown, //
     },
+    hooks::SocketCount,
     option::OPTION,
     settings::Settings, //
 };
 
-use self::fallback::Fallbacks;
-use crate::kapi::net::{
-    option::OutputHooks,
-    sysctl::Sysctls,
-    NetNs,
-    PerNet,
-    PerNetPlace,
-    PerNetRegistration, //
+use self::{
+    fallback::Fallbacks,
+    hooks::Hooks, //
+};
+use crate::kapi::{
+    net::{
+        sysctl::Sysctls,
+        NetNs,
+        PerNet,
+        PerNetPlace,
+        PerNetRegistration, //
+    },
+    work::{
+        Kind,
+        QueueRegistration, //
+    },
 };
 
 /// Where the kernel keeps the context of each namespace.
@@ -45,16 +55,20 @@ pub(crate) struct NetCtx {
     /// Connections that went on by TCP, by reason.
     #[pin]
     fallbacks: Fallbacks,
-    /// The hooks that write the TCP option, from the first socket on that asks for it.
-    #[pin]
-    hooks: Mutex<Option<OutputHooks>>,
+    /// The hooks that write the TCP option.
+    hooks: Arc<Hooks>,
     /// The files of the settings; taken away when the namespace goes.
     #[pin]
     sysctls: Mutex<Option<Sysctls<Settings>>>,
 }
 
-/// Dropping it frees the contexts of all namespaces.
-pub(crate) type Registration = PerNetRegistration<NetCtx>;
+/// The room's registrations. The fields go in this order.
+pub(crate) struct Registration {
+    /// Frees the contexts of all namespaces.
+    _nets: PerNetRegistration<NetCtx>,
+    /// Waits for the removal of hooks.
+    _queue: QueueRegistration,
+}
 
 impl NetCtx {
     /// Makes a context for every namespace, and for those to come.
@@ -63,7 +77,12 @@ impl NetCtx {
     ///
     /// `ENOMEM`.
     pub(crate) fn register() -> Result<Registration> {
-        PLACE.register()
+        let queue = hooks::QUEUE.register(c"smc_net", Kind::Unbound)?;
+        let nets = PLACE.register()?;
+        Ok(Registration {
+            _nets: nets,
+            _queue: queue,
+        })
     }
 
     /// The context of `net`.
@@ -72,22 +91,22 @@ impl NetCtx {
     ///
     /// `ENODEV` when the namespace has none, which cannot be for one that has sockets of the module.
     pub(crate) fn of(net: &NetNs) -> Result<Arc<Self>> {
-        Registration::get_arc(net).ok_or(ENODEV)
+        PerNetRegistration::get_arc(net).ok_or(ENODEV)
     }
 
-    /// Makes sure that the TCP option can be written in `net`, whose context this is.
-    ///
-    /// Registering changes the kernel's code; it is done once, for the first socket that needs it.
+    /// Counts a socket of the namespace: the TCP option can be written as long as there are any.
+    pub(crate) fn count_socket(&self) -> SocketCount {
+        self.hooks.count_socket()
+    }
+
+    /// Makes sure that the TCP option can be written in `net`, whose context this is, as long as the calling socket
+    /// is counted.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`; `ENODEV` when the namespace goes.
     pub(crate) fn want_option(&self, net: &NetNs) -> Result {
-        let mut hooks = self.hooks.lock();
-        if hooks.is_none() {
-            *hooks = Some(OutputHooks::register(net)?);
-        }
-        Ok(())
+        self.hooks.want(net)
     }
 
     /// What the administrator may set.
@@ -108,12 +127,13 @@ impl PerNet for NetCtx {
 
     fn new(net: &NetNs) -> Result<Arc<Self>> {
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
+        let hooks = Hooks::new(settings.clone())?;
         let sysctls = Settings::register(net, settings.clone())?;
         Arc::pin_init(
             pin_init!(Self {
                 settings,
                 fallbacks <- Fallbacks::new(),
-                hooks <- new_mutex!(None, "NetCtx::hooks"),
+                hooks,
                 sysctls <- new_mutex!(Some(sysctls), "NetCtx::sysctls"),
             }),
             GFP_KERNEL,
@@ -124,7 +144,6 @@ impl PerNet for NetCtx {
         // The files go here, not when the last reference does: that may be where sleeping is not allowed.
         let sysctls = self.sysctls.lock().take();
         drop(sysctls);
-        let hooks = self.hooks.lock().take();
-        drop(hooks);
+        self.hooks.close();
     }
 }

@@ -9,11 +9,13 @@ server's), 10.79.0.2 and fd79::2 in the second (the client's).
 import ctypes
 import errno
 import os
+import random
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
 IPPROTO_SMC = 256
@@ -173,7 +175,125 @@ def option_and_closing_listener_do_not_meet_badly():
         client.close()
 
 
-CASES = [case for name, case in list(globals().items()) if name.startswith("option_")]
+class Alone:
+    """A namespace of its own that speaks to itself, in which hooks stay for so many seconds without a socket."""
+
+    def __init__(self, timeout):
+        self.name = f"{SERVER}h"
+        self.timeout = timeout
+
+    def __enter__(self):
+        subprocess.run(["ip", "netns", "add", self.name], check=True)
+        at(self.name, "ip link set lo up")
+        at(self.name, f"sysctl -qw net.smc.hook_timeout={self.timeout}")
+        return self
+
+    def __exit__(self, *_):
+        enter(SERVER)
+        subprocess.run(["ip", "netns", "del", self.name], check=True)
+
+    def hooks(self):
+        """How many hooks of the module the kernel lists."""
+        text = subprocess.run(["ip", "netns", "exec", self.name, "nft", "list", "hooks"], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        return text.count("[smc_rs]")
+
+    def listener(self):
+        sock = smc(self.name, AF_INET)
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        return sock
+
+    def connection(self):
+        """Both ends of a connection, the listener closed."""
+        with self.listener() as server:
+            client = smc(self.name, AF_INET)
+            client.connect(server.getsockname())
+            accepted, _ = server.accept()
+        return client, accepted
+
+
+def hooks_come_with_a_socket_that_connects_or_listens():
+    with Alone(60) as here:
+        assert here.hooks() == 0
+        with smc(here.name, AF_INET) as sock:
+            assert here.hooks() == 0
+            sock.bind(("127.0.0.1", 0))
+            assert here.hooks() == 0
+            sock.listen()
+            assert here.hooks() == 2, here.hooks()
+    with Alone(60) as here:
+        with smc(here.name, AF_INET) as sock:
+            assert sock.connect_ex(("127.0.0.1", 9)) == errno.ECONNREFUSED
+            assert here.hooks() == 2, here.hooks()
+
+
+def hooks_go_a_while_after_the_last_socket():
+    with Alone(2) as here:
+        client, accepted = here.connection()
+        # While there is a socket they stay; one that does nothing counts as well.
+        client.close()
+        time.sleep(2.5)
+        assert here.hooks() == 2, here.hooks()
+        closed = time.monotonic()
+        accepted.close()
+        while here.hooks():
+            assert time.monotonic() < closed + 20, "they stay"
+            time.sleep(0.05)
+        took = time.monotonic() - closed
+        assert took > 1.5, f"they went after {took:.1f} s"
+        print(f"# the hooks went {took:.1f} s after the last socket")
+        # And they come again.
+        client, accepted = here.connection()
+        assert here.hooks() == 2, here.hooks()
+        assert reason(client) != PEERNOSMC and reason(accepted) != PEERNOSMC
+        client.close()
+        accepted.close()
+
+
+def hooks_stay_while_sockets_come_and_go():
+    with Alone(2) as here:
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            with here.listener():
+                pass
+            closed = time.monotonic()
+            time.sleep(0.3)
+            count = here.hooks()
+            # On a slow machine the time may be over when they are counted.
+            assert count == 2 or time.monotonic() - closed > 2, count
+
+
+def hooks_removed_and_wanted_at_once_are_there():
+    with Alone(0) as here:
+        dice = random.Random(1)
+        for number in range(150):
+            client, accepted = here.connection()
+            seen = reason(client) != PEERNOSMC, reason(accepted) != PEERNOSMC
+            assert seen == (True, True), f"connection {number}: {seen}"
+            client.close()
+            accepted.close()
+            # The removal begins now; the next connection finds it in any of its stages.
+            if number % 3:
+                time.sleep(dice.random() / 100)
+        end = time.monotonic() + 20
+        while here.hooks():
+            assert time.monotonic() < end, "they stay"
+            time.sleep(0.05)
+
+
+def hooks_about_to_go_do_not_keep_their_namespace():
+    with Alone(1) as here:
+        for sock in here.connection():
+            sock.close()
+        assert here.hooks() == 2, here.hooks()
+    # What was planned would run now.
+    time.sleep(1.5)
+
+
+WANTED = os.environ.get("SMC_CASES", "").split()
+CASES = [case for name, case in list(globals().items())
+         if name.startswith(("option_", "hooks_")) and (not WANTED or name in WANTED)]
 
 if len(sys.argv) > 3:
     print(len(CASES))

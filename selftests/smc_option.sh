@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # The TCP option under unusual conditions: no checksum offload, SYN cookies,
-# connection tracking, loss, many connections at once.
+# connection tracking, loss, many connections at once; and when the hooks that
+# write it come and go.
 
 # shellcheck source-path=SCRIPTDIR source=lib_smc.sh
 . "$(dirname "$0")/lib_smc.sh"
@@ -11,7 +12,7 @@ script_start
 need_command ip tc nft ethtool sysctl python3
 server="smco$$s"
 client="smco$$c"
-trap 'ip netns del "$server" 2>/dev/null; ip netns del "$client" 2>/dev/null; cleanup' EXIT
+trap 'printf "netns del %s\n" "$server" "$client" "${server}h" | ip -force -batch - 2>/dev/null; cleanup' EXIT
 log_start
 need_module
 tap_start $(($("$here/option_cases.py" "$server" "$client" count) + 1))

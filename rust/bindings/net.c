@@ -303,3 +303,8 @@ void smc_helper_sk_copy_reuseport(struct sock *to, const struct sock *from)
 {
 	to->sk_reuseport = from->sk_reuseport;
 }
+
+void smc_helper_nf_hook_ops_free(struct nf_hook_ops *ops)
+{
+	kfree_rcu(ops, rcu);
+}

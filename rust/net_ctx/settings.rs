@@ -52,6 +52,19 @@ const LIMIT_SMC_HS: Setting = Setting {
     max: 1,
 };
 
+/// Greatest number of seconds that the hooks of a namespace stay without a socket: a day.
+const HOOK_TIMEOUT_MAX: u32 = 86_400;
+
+/// How many seconds that is by default.
+const HOOK_TIMEOUT_DEFAULT: u32 = 60;
+
+/// How long the hooks of a namespace stay without a socket.
+const HOOK_TIMEOUT: Setting = Setting {
+    name: c"hook_timeout",
+    min: 0,
+    max: HOOK_TIMEOUT_MAX,
+};
+
 /// No new sockets.
 const DRAIN: Setting = Setting {
     name: c"drain",
@@ -60,10 +73,10 @@ const DRAIN: Setting = Setting {
 };
 
 /// What every namespace has.
-static EVERYWHERE: [Setting; 3] = [WMEM, RMEM, LIMIT_SMC_HS];
+static EVERYWHERE: [Setting; 4] = [WMEM, RMEM, LIMIT_SMC_HS, HOOK_TIMEOUT];
 
 /// What the initial namespace has: one more, as it concerns the module as a whole.
-static INITIAL: [Setting; 4] = [WMEM, RMEM, LIMIT_SMC_HS, DRAIN];
+static INITIAL: [Setting; 5] = [WMEM, RMEM, LIMIT_SMC_HS, HOOK_TIMEOUT, DRAIN];
 
 /// The settings of one namespace. Each is a whole that is read at the time of use.
 pub(crate) struct Settings {
@@ -73,6 +86,8 @@ pub(crate) struct Settings {
     rmem: Value,
     /// Whether new listeners limit the handshakes in progress.
     limit_smc_hs: Value,
+    /// How many seconds the hooks that write the TCP option stay without a socket.
+    hook_timeout: Value,
     /// Whether the module is to be unloaded: no new sockets.
     drain: Value,
 }
@@ -84,6 +99,7 @@ impl Settings {
             wmem: Atomic::new(RING_DEFAULT),
             rmem: Atomic::new(RING_DEFAULT),
             limit_smc_hs: Atomic::new(0),
+            hook_timeout: Atomic::new(HOOK_TIMEOUT_DEFAULT),
             drain: Atomic::new(0),
         }
     }
@@ -93,11 +109,11 @@ impl Settings {
         let path = c"net/smc";
         if net.is_initial() {
             return Sysctls::register(net, path, &INITIAL, values, |v| {
-                [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.drain]
+                [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.hook_timeout, &v.drain]
             });
         }
         Sysctls::register(net, path, &EVERYWHERE, values, |v| {
-            [&v.wmem, &v.rmem, &v.limit_smc_hs]
+            [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.hook_timeout]
         })
     }
 
@@ -114,6 +130,11 @@ impl Settings {
     /// Whether new listeners limit the handshakes in progress.
     pub(crate) fn limit_smc_hs(&self) -> bool {
         self.limit_smc_hs.load(Relaxed) != 0
+    }
+
+    /// How many milliseconds the hooks that write the TCP option stay without a socket.
+    pub(super) fn hook_timeout_ms(&self) -> u32 {
+        self.hook_timeout.load(Relaxed).saturating_mul(1_000)
     }
 
     /// Whether the module is to be unloaded.

@@ -47,7 +47,8 @@ use crate::{
     net_ctx::{
         NetCtx,
         Role,
-        Shown, //
+        Shown,
+        SocketCount, //
     },
     proto::reason::DeclineReason,
     smc_cdc::Connection,
@@ -94,6 +95,8 @@ pub(crate) struct SmcSock {
     pub(super) corked: Atomic<u32>,
     /// What the namespace keeps.
     pub(super) ctx: Arc<NetCtx>,
+    /// Counts the socket there.
+    _count: SocketCount,
 }
 
 /// What lives as long as the descriptor. The fields go in this order.
@@ -120,6 +123,7 @@ impl SmcSock {
             shut: Atomic::new(0),
             limit_hs: Atomic::new(limit),
             corked: Atomic::new(0),
+            _count: ctx.count_socket(),
             ctx,
         })
     }

@@ -207,9 +207,13 @@ impl Drop for OptionRegistration {
 }
 
 /// The output hooks of one namespace.
+///
+/// # Invariants
+///
+/// `ops` came from a `KBox` that nobody else owns, and is registered in `net`.
 pub struct OutputHooks {
-    /// What is registered; its address must not change.
-    ops: KBox<[bindings::nf_hook_ops; 2]>,
+    /// What is registered, owned by this object; its address must not change.
+    ops: NonNull<[bindings::nf_hook_ops; 2]>,
     /// Where.
     net: NonNull<bindings::net>,
 }
@@ -241,6 +245,7 @@ impl OutputHooks {
             priority: bindings::nf_ip_hook_priorities_NF_IP_PRI_RAW_BEFORE_DEFRAG,
             ..Zeroed::ZERO
         };
+        let net = NonNull::new(net.as_raw()).ok_or(EINVAL)?;
         let mut ops = KBox::new(
             [
                 entry(bindings::NFPROTO_IPV4, false),
@@ -248,17 +253,22 @@ impl OutputHooks {
             ],
             GFP_KERNEL,
         )?;
-        let net = NonNull::new(net.as_raw()).ok_or(EINVAL)?;
         // SAFETY: The namespace is alive, and the entries live until they are unregistered in drop.
         to_result(unsafe { bindings::nf_register_net_hooks(net.as_ptr(), ops.as_mut_ptr(), 2) })?;
+        // INVARIANT: The registration succeeded, and the box is given up here.
+        let ops = NonNull::from(KBox::leak(ops));
         Ok(Self { ops, net })
     }
 }
 
 impl Drop for OutputHooks {
     fn drop(&mut self) {
-        // SAFETY: The entries are registered there, and the namespace has not gone yet.
-        unsafe { bindings::nf_unregister_net_hooks(self.net.as_ptr(), self.ops.as_ptr(), 2) };
+        let ops = self.ops.as_ptr().cast::<bindings::nf_hook_ops>();
+        // SAFETY: By the type invariant the entries are registered there; the namespace has not gone yet.
+        unsafe { bindings::nf_unregister_net_hooks(self.net.as_ptr(), ops, 2) };
+        // Who lists the hooks reads the entries under RCU's read lock, maybe for a moment longer.
+        // SAFETY: By the type invariant the memory is ours and came from the kernel's allocator.
+        unsafe { bindings::nf_hook_ops_free(ops) };
     }
 }
 
