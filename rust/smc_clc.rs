@@ -153,6 +153,15 @@ fn run(tcp: &TcpSocket, setup: &Setup, handshake: Side) -> Result<Outcome> {
     }
 }
 
+/// Why a connection goes by TCP that did not carry the SMC option both ways.
+pub(crate) fn reason_without_option(tcp: &TcpSocket) -> DeclineReason {
+    if tcp.has_xfrm_policy() {
+        DeclineReason::IPSEC
+    } else {
+        DeclineReason::PEERNOSMC
+    }
+}
+
 /// The way to the peer, or why there is none for SMC-R, which needs IPv4 and no IPsec.
 fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
     if tcp.has_xfrm_policy() {

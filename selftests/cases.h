@@ -36,6 +36,8 @@ struct suite {
 extern const struct suite suite_load;
 extern const struct suite suite_socket;
 extern const struct suite suite_fallback;
+extern const struct suite suite_waiting;
+extern const struct suite suite_reason;
 extern const struct suite suite_transfer;
 extern const struct suite suite_goaway;
 extern const struct suite suite_faults;

@@ -12,9 +12,12 @@ need_command ip
 need_cases_program
 log_start
 need_module
-tap_start $(($(cases_count fallback) + 1))
+suites=(fallback waiting reason)
+total=1
+for suite in "${suites[@]}"; do total=$((total + $(cases_count "$suite"))); done
+tap_start "$total"
 net_up tcp || note "no namespaces here"
-cases_run fallback
+for suite in "${suites[@]}"; do cases_run "$suite"; done
 net_down
 log_check fallback_no_message_above_notice
 tap_end

@@ -163,14 +163,26 @@ unsigned long smc_helper_copy_to_user(void __user *to, const void *from,
 	return copy_to_user(to, from, len);
 }
 
-bool smc_helper_sk_has_xfrm_policy(const struct sock *sk)
+bool smc_helper_sk_has_xfrm_policy(struct sock *sk)
 {
+	bool has = false;
 #ifdef CONFIG_XFRM
-	return rcu_access_pointer(sk->sk_policy[0]) ||
-	       rcu_access_pointer(sk->sk_policy[1]);
-#else
-	return false;
+	struct dst_entry *dst = sk_dst_get(sk);
+
+	/* One of its own, or one of the namespace that its route goes by. */
+	has = rcu_access_pointer(sk->sk_policy[0]) ||
+	      rcu_access_pointer(sk->sk_policy[1]) || (dst && dst_xfrm(dst));
+	dst_release(dst);
 #endif
+	return has;
+}
+
+bool smc_helper_skb_is_plain_tcp(const struct sk_buff *skb, bool v6)
+{
+	const struct dst_entry *dst = skb_dst(skb);
+	u8 protocol = v6 ? ipv6_hdr(skb)->nexthdr : ip_hdr(skb)->protocol;
+
+	return protocol == IPPROTO_TCP && !(dst && dst_xfrm(dst));
 }
 
 void smc_helper_sock_set_flag(struct sock *sk, int flag)

@@ -276,13 +276,11 @@ impl AcceptQueue {
     fn admit(self: &Arc<Self>, tcp: TcpSocket, sndbuf: u32, rcvbuf: u32) -> Result {
         let tcp = Arc::new(tcp, GFP_KERNEL)?;
         if !tcp.peer_has_smc() {
-            self.ready(Child::new(
-                tcp,
-                Way::Tcp {
-                    reason: Some(DeclineReason::PEERNOSMC),
-                    peer_diagnosis: 0,
-                },
-            ));
+            let way = Way::Tcp {
+                reason: Some(smc_clc::reason_without_option(&tcp)),
+                peer_diagnosis: 0,
+            };
+            self.ready(Child::new(tcp, way));
             return Ok(());
         }
         let waker = SockWaker::new()?;

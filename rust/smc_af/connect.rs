@@ -22,7 +22,6 @@ use crate::{
         TcpSocket,
         TcpState, //
     },
-    proto::reason::DeclineReason,
     smc_cdc::{
         Connection,
         TcpEnd,
@@ -224,7 +223,7 @@ fn handshake(
 ) -> Result<Outcome> {
     if !tcp.peer_has_smc() {
         return Ok(Outcome::Tcp {
-            reason: DeclineReason::PEERNOSMC,
+            reason: smc_clc::reason_without_option(tcp),
             peer_diagnosis: 0,
         });
     }

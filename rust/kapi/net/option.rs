@@ -670,6 +670,12 @@ unsafe fn on_syn_ack<const V6: bool>(
 /// `skb` must be valid and about to leave.
 unsafe fn plan<const V6: bool>(skb: *const bindings::sk_buff) -> Option<Edit> {
     let codec = CODEC.as_ref()?;
+    // What a tunnel or IPsec has made of a segment leaves the machine with the segment's socket as well. And where IPsec
+    // is to protect a connection its data must not go by RDMA.
+    // SAFETY: The caller vouches for the packet, which has an IP header.
+    if !unsafe { bindings::skb_is_plain_tcp(skb, V6) } {
+        return None;
+    }
     // SAFETY: The caller vouches for the packet.
     let (len, linear, offset) = unsafe {
         (

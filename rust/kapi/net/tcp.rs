@@ -440,7 +440,7 @@ impl TcpSocket {
         err.saturating_neg()
     }
 
-    /// Whether an IPsec policy is attached to the socket.
+    /// Whether an IPsec policy is attached to the socket, or one of its namespace covers the connection.
     pub fn has_xfrm_policy(&self) -> bool {
         // SAFETY: By the type invariant the sock is valid.
         unsafe { bindings::sk_has_xfrm_policy(self.sk()) }
