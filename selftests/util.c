@@ -122,7 +122,7 @@ const char *reason_name(uint32_t code)
 		{ 0x03020000, "an IPsec policy covers the socket" },
 		{ 0x03030000, "no usable RDMA device" },
 		{ 0x03030002, "no usable RoCE device" },
-		{ 0x03030004, "the peer speaks only SMC version 1" },
+		{ 0x03030004, "the proposal lacks its part for version 2" },
 		{ 0x03030008, "no enterprise id in common" },
 		{ 0x03030009, "the releases do not match" },
 		{ 0x0303000a, "no agreement on the number of connections" },

@@ -31,7 +31,6 @@ use crate::{
             MessageType,
             Proposal,
             ServerPolicy,
-            Version,
             RELEASE, //
         },
         ids::{
@@ -73,7 +72,7 @@ pub(super) fn handshake(
     let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
     let path = path_to_peer(tcp, setup);
     let chosen = choose_for(&proposal, &path);
-    channel.version = Version::V2;
+    channel.version = proposal.decline_version();
     let chosen = chosen?;
     let path = path?;
 
@@ -125,7 +124,7 @@ fn choose_for(proposal: &Proposal<'_>, path: &Result<smc_ib::Path, Stop>) -> Res
     };
     let policy = ServerPolicy {
         v2: usable,
-        v1: Err(DeclineReason::NOSMCRDEV),
+        v1: Err(DeclineReason::VERSMISMAT),
         release: RELEASE,
         limits: LIMITS,
     };

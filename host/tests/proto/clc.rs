@@ -152,6 +152,19 @@ fn proposal_of_both_versions_is_read_and_written() {
 }
 
 #[test]
+fn decline_takes_the_form_that_the_client_understands() {
+    for (name, want) in [
+        ("proposal_v1_ipv4", Version::V1),
+        ("proposal_v1_v2", Version::V2),
+        ("proposal_v2_only", Version::V2),
+    ] {
+        let bytes = vector(name);
+        let proposal = Proposal::decode(&bytes).unwrap();
+        assert_eq!(proposal.decline_version(), want, "{name}");
+    }
+}
+
+#[test]
 fn proposal_with_smcd_areas_is_read_past_them() {
     // Both technologies in both versions: the SMC-D extension of one GID follows the v2 one.
     let mut bytes = vector("proposal_v1_v2");

@@ -267,6 +267,15 @@ impl<'a> Proposal<'a> {
         self.type_v2.has_r() && self.v2.is_some()
     }
 
+    /// The form of a Decline that the client understands: that of its own header.
+    pub fn decline_version(&self) -> Version {
+        if self.version > Version::V1.number() {
+            Version::V2
+        } else {
+            Version::V1
+        }
+    }
+
     /// Whether SMC-R is offered in version 1.
     pub fn offers_v1(&self) -> bool {
         self.type_v1.has_r()

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Handshakes with a peer made by hand: one line of TAP for each case, no plan.
+
+The arguments name two namespaces joined by the devices veth0.  In the first is the module with an RDMA device, at
+10.76.0.1; the second is 10.76.0.2, where this program speaks TCP by itself, with the SMC option, and says in the
+handshake what no module of ours would say.
+"""
+
+import ctypes
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+IPPROTO_SMC = 256
+SOL_SMC, SMC_RS_INFO = 286, 0x100
+MODE_TCP = 2
+NOUEID, VERSMISMAT, PEERDECL = 0x03030008, 0x030C0000, 0x05000000
+SERVER, CLIENT = sys.argv[1:3]
+MODULE, PEER = "10.76.0.1", "10.76.0.2"
+
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+SMC_OPTION = bytes.fromhex("0101FE06E2D4C3D9")
+EYECATCHER = bytes.fromhex("E2D4C3D9")
+PROPOSAL, ACCEPT, DECLINE = 1, 2, 4
+OURS, OTHER = b"SMC-RS.DEFAULT", b"SOMEBODY.ELSE"
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(name):
+    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    if libc.setns(fd, 0):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(fd)
+
+
+def smc():
+    enter(SERVER)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_SMC)
+    sock.settimeout(20)
+    return sock
+
+
+def info(sock):
+    """Mode, reason of the fallback, the peer's diagnosis."""
+    numbers = struct.unpack("6I", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 24))
+    return numbers[1], numbers[3], numbers[4]
+
+
+def mac_of(name):
+    text = subprocess.run(["ip", "-n", name, "-j", "link", "show", "veth0"], check=True, stdout=subprocess.PIPE).stdout
+    return bytes.fromhex(json.loads(text)[0]["address"].replace(":", ""))
+
+
+def checksum(data):
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+class Tcp:
+    """One TCP connection over a wire that loses nothing."""
+
+    def __init__(self, port):
+        enter(CLIENT)
+        self.wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+        self.wire.bind(("veth0", 0))
+        self.frame = mac_of(SERVER) + mac_of(CLIENT) + b"\x08\x00"
+        self.port, self.peer_port = port, 0
+        self.seq, self.ack = 1000, 0
+        self.data = b""
+
+    def segment(self, flags, data=b"", options=b""):
+        source, target = socket.inet_aton(PEER), socket.inet_aton(MODULE)
+        head = struct.pack("!HHIIBBHHH", self.port, self.peer_port, self.seq, self.ack, (20 + len(options)) << 2, flags,
+                           60000, 0, 0)
+        tcp = head + options + data
+        total = checksum(source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp)
+        tcp = tcp[:16] + struct.pack("!H", total) + tcp[18:]
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + source + target
+        ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+        self.wire.send(self.frame + ip + tcp)
+        self.seq += len(data) + bool(flags & SYN) + bool(flags & FIN)
+
+    def take(self):
+        """The next segment to us: its flags and options; its data are kept and answered."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if not select.select([self.wire], [], [], 1)[0]:
+                continue
+            packet, where = self.wire.recvfrom(65536)
+            ip = packet[14:]
+            if where[2] == socket.PACKET_OUTGOING or ip[9] != 6:
+                continue
+            tcp = ip[(ip[0] & 15) * 4:struct.unpack("!H", ip[2:4])[0]]
+            peer_port, port, seq, _, offset, flags = struct.unpack("!HHIIBB", tcp[:14])
+            if port != self.port or self.peer_port not in (0, peer_port):
+                continue
+            data = tcp[(offset >> 4) * 4:]
+            if flags & SYN:
+                self.peer_port, self.ack = peer_port, seq + 1
+            elif seq != self.ack:
+                # Sent again: the answer was late.
+                self.segment(ACK)
+                continue
+            self.ack += len(data) + bool(flags & FIN)
+            self.data += data
+            if data or flags & FIN:
+                self.segment(ACK)
+            return flags, tcp[20:(offset >> 4) * 4]
+        raise TimeoutError("nothing came")
+
+    def connect(self, port):
+        self.peer_port = port
+        self.segment(SYN, options=SMC_OPTION)
+        flags, options = self.take()
+        assert flags & (SYN | ACK) == SYN | ACK and SMC_OPTION[2:] in options, "no SYN-ACK with the option"
+        self.segment(ACK)
+
+    def accept(self):
+        flags, options = self.take()
+        assert flags & SYN and SMC_OPTION[2:] in options, "no SYN with the option"
+        self.segment(SYN | ACK, options=SMC_OPTION)
+
+    def recv(self, count):
+        while len(self.data) < count:
+            flags, _ = self.take()
+            assert not flags & (RST | FIN), f"the connection ended after {len(self.data)} of {count} bytes"
+        data, self.data = self.data[:count], self.data[count:]
+        return data
+
+    def message(self, want):
+        """The next message of the handshake."""
+        head = self.recv(8)
+        assert head[:4] == EYECATCHER and head[4] == want, f"message {head.hex()}, expected one of type {want}"
+        return head + self.recv(struct.unpack("!H", head[5:7])[0] - 8)
+
+    def send(self, data):
+        self.segment(PSH | ACK, data)
+
+    def close(self):
+        self.segment(RST | ACK)
+        self.wire.close()
+
+
+def eid(name):
+    return name.ljust(32)
+
+
+def gid():
+    return bytes.fromhex("00000000000000000000FFFF") + socket.inet_aton(PEER)
+
+
+def proposal(name):
+    """A Proposal of version 2.1 with one enterprise id."""
+    body = bytes(8) + bytes(22) + bytes(2) + bytes(10) + b"\0\x1c" + bytes(28)
+    body += bytes.fromhex("01000010 00000000") + gid() + bytes.fromhex("FF010000") + bytes(12) + eid(name) + EYECATCHER
+    return EYECATCHER + struct.pack("!BHB", PROPOSAL, 8 + len(body), 0x22) + body
+
+
+def proposal_v1():
+    """A Proposal of version 1 alone."""
+    mac = mac_of(CLIENT)
+    body = b"\0\2" + mac + bytes.fromhex("FE80000000000000 00000000000A0001") + mac + bytes(2)
+    body += socket.inet_aton("10.76.0.0") + bytes.fromhex("18 0000 00") + EYECATCHER
+    return EYECATCHER + struct.pack("!BHB", PROPOSAL, 8 + len(body), 0x10) + body
+
+
+def accept(name):
+    """An Accept of version 2.1, first contact."""
+    mac = mac_of(CLIENT)
+    body = b"\0\2" + mac + gid() + mac + bytes.fromhex("000123 11223344 01 CAFEBABE 23 00 0000123456789000 00 ABCDEF")
+    body += eid(name) + bytes(8) + bytes.fromhex("80210000") + b"crafted".ljust(32, b"\0") + b"\x80\1" + bytes(14)
+    body += EYECATCHER
+    return EYECATCHER + struct.pack("!BHB", ACCEPT, 8 + len(body), 0x28) + body
+
+
+def decline(diagnosis):
+    body = b"\0\2" + mac_of(CLIENT) + struct.pack("!I", diagnosis) + b"\x20" + bytes(19) + EYECATCHER
+    return EYECATCHER + struct.pack("!BHB", DECLINE, 8 + len(body), 0x20) + body
+
+
+def diagnosis_of(message):
+    return struct.unpack("!I", message[16:20])[0]
+
+
+def exchange(sock, peer):
+    """The application's bytes come right behind the handshake's."""
+    sock.sendall(b"to the peer")
+    assert peer.recv(11) == b"to the peer"
+    peer.send(b"to the module")
+    got = b""
+    while len(got) < 13:
+        got += sock.recv(100) or sys.exit("end of stream")
+    assert got == b"to the module", got
+
+
+def expect_tcp(sock, reason, diagnosis=0):
+    got = info(sock)
+    assert got == (MODE_TCP, reason, diagnosis), tuple(map(hex, got))
+
+
+def from_peer():
+    """A connection of the peer to a listener: both ends, not accepted yet."""
+    listener = smc()
+    listener.bind((MODULE, 0))
+    listener.listen()
+    peer = Tcp(7001)
+    peer.connect(listener.getsockname()[1])
+    return listener, peer
+
+
+def to_peer(port):
+    """A connection to the peer: both ends, TCP connected."""
+    peer = Tcp(port)
+    sock = smc()
+    sock.setblocking(False)
+    sock.connect_ex((PEER, port))
+    peer.accept()
+    sock.settimeout(20)
+    return sock, peer
+
+
+def connected(sock):
+    enter(SERVER)
+    assert select.select([], [sock], [], 20)[1], "the connect does not end"
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+
+
+def clc_server_without_common_eid_declines():
+    listener, peer = from_peer()
+    peer.send(proposal(OTHER))
+    assert diagnosis_of(peer.message(DECLINE)) == NOUEID
+    sock, _ = listener.accept()
+    sock.settimeout(20)
+    expect_tcp(sock, NOUEID)
+    exchange(sock, peer)
+    peer.close()
+
+
+def clc_server_with_common_eid_accepts():
+    listener, peer = from_peer()
+    peer.send(proposal(OURS))
+    answer = peer.message(ACCEPT)
+    assert eid(OURS) in answer, answer.hex()
+    # The peer has changed its mind.
+    peer.send(decline(0x03030001))
+    sock, _ = listener.accept()
+    sock.settimeout(20)
+    expect_tcp(sock, PEERDECL, 0x03030001)
+    exchange(sock, peer)
+    peer.close()
+
+
+def clc_server_declines_version_1_in_its_form():
+    listener, peer = from_peer()
+    peer.send(proposal_v1())
+    answer = peer.message(DECLINE)
+    assert len(answer) == 28 and answer[7] >> 4 == 1, answer.hex()
+    assert diagnosis_of(answer) == VERSMISMAT
+    sock, _ = listener.accept()
+    sock.settimeout(20)
+    expect_tcp(sock, VERSMISMAT)
+    exchange(sock, peer)
+    peer.close()
+
+
+def clc_client_without_common_eid_declines():
+    sock, peer = to_peer(7002)
+    offer = peer.message(PROPOSAL)
+    assert eid(OURS) in offer, offer.hex()
+    peer.send(accept(OTHER))
+    assert diagnosis_of(peer.message(DECLINE)) == NOUEID
+    connected(sock)
+    expect_tcp(sock, NOUEID)
+    exchange(sock, peer)
+    peer.close()
+
+
+def clc_client_obeys_decline():
+    sock, peer = to_peer(7003)
+    peer.message(PROPOSAL)
+    peer.send(decline(NOUEID))
+    connected(sock)
+    expect_tcp(sock, PEERDECL, NOUEID)
+    exchange(sock, peer)
+    peer.close()
+
+
+WANTED = os.environ.get("SMC_CASES", "").split()
+CASES = [case for name, case in list(globals().items())
+         if name.startswith("clc_") and (not WANTED or name in WANTED)]
+
+
+def main():
+    if len(sys.argv) > 3:
+        print(len(CASES))
+        return 0
+    failed = 0
+    for number, case in enumerate(CASES, 1):
+        try:
+            case()
+            print("ok", number, case.__name__, flush=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failed = 1
+            print(f"# {type(error).__name__}: {error}")
+            print("not ok", number, case.__name__, flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
