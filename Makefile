@@ -40,7 +40,9 @@ endif
 install: ## install the built module (with KDIR, for that kernel) and its aliases
 ifeq ($(KDIR),)
 	@test -e smc_rs.ko || { echo "install: build the module first: make" >&2; exit 1; }
-	@release=$$(modinfo -F vermagic smc_rs.ko | cut -d' ' -f1) && \
+	@{ command -v modinfo && command -v depmod; } >/dev/null || { echo "install: there is no modinfo or depmod here" >&2; \
+		echo "install: remedy: apt install kmod, and run this as root" >&2; exit 1; }
+	@release=$$(modinfo -F vermagic smc_rs.ko) && release=$${release%% *} && test -n "$$release" && \
 	dir="$(INSTALL_MOD_PATH)/lib/modules/$$release" && \
 	{ test -d "$$dir" || { echo "install: there is no kernel $$release here ($$dir)" >&2; \
 		echo "install: remedy: install that kernel, or build with make KDIR=... for yours" >&2; exit 1; }; } && \
