@@ -413,7 +413,8 @@ class Runner:
         initrd = f"{self.tmp}/{machine.name}.initrd"
         with open(initrd, "wb") as f:
             f.write(initramfs(machine))
-        # An emulated processor's TSC is misjudged while the host is busy, and time runs wrong.
+        # An emulated processor's TSC is misjudged while the host is busy, and time runs wrong.  A kernel without the
+        # ACPI timer has the HPET to measure it by; with neither it would count ticks, and lose some.
         clock = "" if o.accel == "kvm" else "clocksource=acpi_pm "
         append = (
             f"console=ttyS0 loglevel=5 panic=-1 oops=panic {clock}no_timer_check "
@@ -425,7 +426,7 @@ class Runner:
         fs = "security_model=none,multidevs=remap"
         args = [
             "qemu-system-x86_64", "-name", f"smc-{machine.name}", "-nodefaults", "-no-user-config",
-            "-display", "none", "-no-reboot", "-machine", "pc,hpet=off", "-m", o.memory,
+            "-display", "none", "-no-reboot", "-machine", "pc,hpet=on", "-m", o.memory,
             "-smp", str(o.smp), "-kernel", machine.kernel, "-initrd", initrd,
             "-append", append,
             "-chardev", f"socket,id=con,path={self.stream(machine, 'con')}",
