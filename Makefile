@@ -17,6 +17,7 @@ help: ## show this list
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 	@echo "Variables:"
 	@echo "  KDIR=DIR    build for the prepared kernel tree DIR, without the lab"
+	@echo "  BENCH='...' options for bench (see scripts/bench --help)"
 	@echo "  V=1         show the commands"
 	@echo "  SMC_LAB=DIR where the lab is kept (see scripts/lab --help)"
 
@@ -71,6 +72,10 @@ ifneq ($(wildcard scripts/demo),)
 demo: module ## two virtual machines send each other files by RDMA
 	@scripts/demo
 endif
+
+.PHONY: bench
+bench: lab ## measure it beside TCP, C SMC-R and raw verbs (an hour and a half)
+	@scripts/bench $(BENCH)
 
 .PHONY: clean
 clean: ## remove what a build made here (the lab stays: scripts/lab clean)

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,7 +43,6 @@ static struct {
 	unsigned int conns, limit_s, hold_s;
 	const char *send_file, *recv_file;
 	size_t send_bytes, recv_bytes;
-	unsigned int ping, churn;
 	bool each, blocking, v6, no_hash;
 	enum kind_id kind;
 } opt = { .family = "smc", .port_text = "7777", .conns = 1, .limit_s = 60 };
@@ -70,18 +68,13 @@ static void usage(FILE *to)
 	      "  -e, --each                 print a line for each connection\n"
 	      "      --no-hash              do not compute SHA-256\n"
 	      "      --hold SECONDS         keep the sockets open so long at the end\n"
-	      "      --ping N               instead: N messages of -b bytes (default 64) to\n"
-	      "                             the other side and back\n"
-	      "      --churn N              instead: N connections one after the other, a\n"
-	      "                             byte each way on each\n"
 	      "  -t, --time-limit S         give up after S seconds (default 60)\n"
 	      "\n"
 	      "Every connection sends, shuts its direction down, and receives until the\n"
 	      "end of the stream. Prints \"ready port=N\" when listening, then the lines\n"
 	      "\"conn key=value ...\" with -e, and at the end \"xfer key=value ...\": result,\n"
 	      "connections by mode, bytes, and microseconds from the first to the last\n"
-	      "byte received. --ping and --churn must be given on both sides and\n"
-	      "print \"ping key=value ...\" and \"churn key=value ...\".\n"
+	      "byte received.\n"
 	      "\n"
 	      "Exit status: 0 all went through, 1 something failed, 2 wrong usage.\n", to);
 }
@@ -313,111 +306,6 @@ static void report(const struct conn *conns)
 	fflush(stdout);
 }
 
-static void send_exactly(int fd, const char *buf, size_t len)
-{
-	while (len) {
-		ssize_t n = send(fd, buf, len, MSG_NOSIGNAL);
-
-		if (n <= 0)
-			die("send", errno);
-		buf += n;
-		len -= n;
-	}
-}
-
-static void recv_exactly(int fd, char *buf, size_t len)
-{
-	while (len) {
-		ssize_t n = recv(fd, buf, len, 0);
-
-		if (n <= 0)
-			die("recv", n ? errno : ENODATA);
-		buf += n;
-		len -= n;
-	}
-}
-
-static int connect_one(const struct sockaddr_storage *ss, socklen_t len)
-{
-	int fd = kind_socket(opt.kind, 0);
-
-	if (fd < 0)
-		die("socket", errno);
-	if (connect(fd, (const struct sockaddr *)ss, len))
-		die("connect", errno);
-	return fd;
-}
-
-static const char *mode_of(int fd)
-{
-	struct smc_rs_info info;
-
-	return smc_info(fd, &info) ? "unknown" : mode_name(info.mode);
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static void run_ping(int l, const struct sockaddr_storage *ss, socklen_t len)
-{
-	size_t size = opt.send_bytes ? opt.send_bytes : 64;
-	uint32_t *took = calloc(opt.ping, sizeof(*took));
-	char *buf = calloc(1, size);
-	int one = 1, fd;
-	uint64_t start, before;
-
-	fd = opt.listen ? accept(l, NULL, NULL) : connect_one(ss, len);
-	if (fd < 0)
-		die("accept", errno);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	start = now_us();
-	for (unsigned int i = 0; i < opt.ping; i++) {
-		before = now_us();
-		if (!opt.listen)
-			send_exactly(fd, buf, size);
-		recv_exactly(fd, buf, size);
-		if (opt.listen)
-			send_exactly(fd, buf, size);
-		took[i] = now_us() - before;
-	}
-	start = now_us() - start;
-	qsort(took, opt.ping, sizeof(*took), by_value);
-	printf("ping result=ok mode=%s rounds=%u size=%zu usec=%llu median=%u p99=%u\n",
-	       mode_of(fd), opt.ping, size, (unsigned long long)start, took[opt.ping / 2],
-	       took[(uint64_t)opt.ping * 99 / 100]);
-}
-
-static void run_churn(int l, const struct sockaddr_storage *ss, socklen_t len)
-{
-	const char *mode = "unknown";
-	uint64_t start = now_us();
-	char c = 'x';
-
-	for (unsigned int i = 0; i < opt.churn; i++) {
-		int fd = opt.listen ? accept(l, NULL, NULL) : connect_one(ss, len);
-
-		if (fd < 0)
-			die("accept", errno);
-		/* The first one makes the link group. */
-		if (!i)
-			start = now_us();
-		if (!opt.listen)
-			send_exactly(fd, &c, 1);
-		recv_exactly(fd, &c, 1);
-		if (opt.listen)
-			send_exactly(fd, &c, 1);
-		if (i + 1 == opt.churn)
-			mode = mode_of(fd);
-		close(fd);
-	}
-	printf("churn result=ok mode=%s conns=%u usec=%llu\n", mode, opt.churn - 1,
-	       (unsigned long long)(now_us() - start));
-}
-
 static void options(int argc, char **argv)
 {
 	static const struct option longs[] = {
@@ -434,8 +322,6 @@ static void options(int argc, char **argv)
 		{ "each", no_argument, NULL, 'e' },
 		{ "no-hash", no_argument, NULL, 'H' },
 		{ "hold", required_argument, NULL, 'h' },
-		{ "ping", required_argument, NULL, 'P' },
-		{ "churn", required_argument, NULL, 'C' },
 		{ "time-limit", required_argument, NULL, 't' },
 		{ "help", no_argument, NULL, '?' },
 		{ NULL, 0, NULL, 0 },
@@ -484,12 +370,6 @@ static void options(int argc, char **argv)
 			break;
 		case 'h':
 			opt.hold_s = strtoul(optarg, NULL, 0);
-			break;
-		case 'P':
-			opt.ping = strtoul(optarg, NULL, 0);
-			break;
-		case 'C':
-			opt.churn = strtoul(optarg, NULL, 0);
 			break;
 		case 't':
 			opt.limit_s = strtoul(optarg, NULL, 0);
@@ -568,13 +448,6 @@ int main(int argc, char **argv)
 		len = sizeof(ss);
 		getsockname(l, (struct sockaddr *)&ss, &len);
 		printf("ready port=%u\n", addr_port(&ss));
-	}
-	if (opt.ping || opt.churn) {
-		if (opt.ping)
-			run_ping(l, &ss, len);
-		else
-			run_churn(l, &ss, len);
-		return 0;
 	}
 	for (unsigned int i = 0; i < opt.conns; i++) {
 		struct conn *c = &conns[i];
