@@ -2,11 +2,19 @@
 
 //! Link groups: when a connection may join one, and what its links answer.
 
+mod exchange;
 mod flow;
 mod respond;
 mod rtoken;
 mod topology;
 
+pub use exchange::{
+    TokenError,
+    TokenExchange,
+    Told,
+    Turn,
+    TOKENS_PER_MESSAGE, //
+};
 pub use flow::{
     Awaited,
     Busy,
@@ -70,7 +78,7 @@ pub struct Identity {
     pub peer_id: PeerId,
     /// The enterprise id of version 2: connections of different ids do not share links.
     pub eid: Option<Eid>,
-    /// VLAN of the links.
+    /// VLAN of the links: connections of different ones never share a group (RFC 7609, section 5.1).
     pub vlan: Option<u16>,
 }
 
@@ -120,7 +128,8 @@ pub struct Wanted {
 /// Whether a connection may join a group; returns the position of the link that matched.
 ///
 /// The server looks for a group with room and the peer's address. The client must find the very
-/// link that the server named; whether there is room is the server's decision.
+/// link that the server named; whether there is room is the server's decision (RFC 7609, sections
+/// 2.2.3 and 3.5.2.1). Where a group is full a further one is made beside it (section 3.5.3).
 pub fn find_link(group: &Candidate<'_>, wanted: &Wanted) -> Option<usize> {
     if group.ending || group.identity != wanted.identity {
         return None;
@@ -159,7 +168,7 @@ impl TokenAllocator {
     }
 }
 
-/// Gives out link numbers of one group: never zero, none that `used` has.
+/// Gives out link numbers of one group: never zero, none that `used` has (RFC 7609, section 2.2.4).
 pub fn next_link_id<I>(last: u8, used: I) -> Option<LinkId>
 where
     I: Iterator<Item = LinkId> + Clone,

@@ -4,6 +4,8 @@
 
 use crate::proto::close::{State as S, *};
 
+use crate::common::written_down;
+
 /// A way into each state, with what distinguishes machines in the same state.
 fn ways() -> Vec<(&'static str, Vec<Event>)> {
     use Event::*;
@@ -132,16 +134,7 @@ fn matrix() -> String {
 
 #[test]
 fn matrix_is_as_written_down() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/proto/close_matrix.txt");
-    let got = matrix();
-    if std::env::var_os("SMC_BLESS").is_some() {
-        std::fs::write(path, &got).unwrap();
-    }
-    let want = std::fs::read_to_string(path).unwrap();
-    for (w, g) in want.lines().zip(got.lines()) {
-        assert_eq!(g, w);
-    }
-    assert_eq!(got.lines().count(), want.lines().count());
+    written_down("close", &matrix());
 }
 
 #[test]
@@ -174,6 +167,7 @@ fn play(events: &[Event]) -> Vec<(S, Option<Send>)> {
     out
 }
 
+/// RFC 7609, section 4.8.1, as the next three.
 #[test]
 fn rfc_4_8_1_active_close_by_close() {
     // 3A, then 3C: the peer closes after us.
@@ -242,6 +236,7 @@ fn rfc_4_8_1_both_close_at_once() {
     }
 }
 
+/// RFC 7609, section 4.8.2.
 #[test]
 fn rfc_4_8_2_aborts() {
     // 1A, 1B.

@@ -105,6 +105,22 @@ pub fn vector(name: &str) -> Vec<u8> {
         .collect()
 }
 
+/// The whole matrix of a state machine is what `matrices/NAME.txt` says: a line for each state and
+/// event. `SMC_BLESS` writes it anew; the difference is then to be read.
+pub fn written_down(name: &str, got: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/proto/matrices")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("SMC_BLESS").is_some() {
+        std::fs::write(&path, got).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    for (n, (g, w)) in got.lines().zip(want.lines()).enumerate() {
+        assert_eq!(g, w, "{name}, line {}", n + 1);
+    }
+    assert_eq!(got.lines().count(), want.lines().count(), "{name}");
+}
+
 /// Every proper prefix of a message is refused.
 pub fn refuses_truncations<T: Debug, E: Debug>(
     bytes: &[u8],

@@ -6,6 +6,7 @@
 #[path = "../../../rust/proto/mod.rs"]
 mod proto;
 
+mod captured;
 mod cdc;
 mod clc;
 mod close;
@@ -13,10 +14,15 @@ mod common;
 mod conn_limits;
 mod cursor;
 mod endpoint;
+mod exchange;
 mod failover;
 mod flow;
+mod fuzz;
+#[path = "../../fuzz/bodies.rs"]
+mod fuzz_bodies;
 mod group;
 mod llc;
+mod matrices;
 mod negotiate;
 mod pair;
 mod pnet;
