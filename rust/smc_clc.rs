@@ -57,7 +57,8 @@ use crate::{
 
 pub(crate) use crate::smc_cdc::Setup;
 
-/// How long a message of the peer is waited for (RFC 7609 leaves it open; the C implementation waits as long).
+/// How long a message of the peer is waited for (RFC 7609, appendix C.5 leaves it open; the C implementation waits as
+/// long).
 const WAIT_MS: u32 = 6_000;
 
 /// How long a Decline of the peer is waited for when the link could not be confirmed.

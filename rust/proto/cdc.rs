@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection data control: the 44-byte message that moves cursors and flags.
+//! Connection data control: the 44-byte message that moves cursors and flags (RFC 7609, sections
+//! 3.4 and 4.3).
 
 use super::cursor::Cursor;
 use super::error::{

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection layer control: the handshake messages in the TCP stream.
+//! Connection layer control: the handshake messages in the TCP stream (RFC 7609, section 3.2).
 //!
 //! The receiver peeks at [`HEADER_LEN`] bytes, lets [`Header::decode`] judge them, then reads
 //! exactly [`Header::length`] bytes and gives the whole message to the decoder of its type. It
-//! never reads further, because what follows may be application data.
+//! never reads further, because what follows may be application data (section 3.5.2.4).
 
 mod accept;
 mod decline;

@@ -128,7 +128,7 @@ pub enum Event {
     PeerClosed,
     /// The peer has aborted.
     PeerAbort,
-    /// We give up: the link group is gone, or the peer broke a rule.
+    /// We give up: the link group is gone (RFC 7609, section 4.8.3), or the peer broke a rule.
     LocalAbort,
     /// Our abort message is out, or cannot be sent any more.
     AbortDone,

@@ -225,7 +225,8 @@ impl Conn {
     }
 
     /// Asks for close flags to be sent: `sending_done` after the last byte, `closed` after the
-    /// last byte is completed (so that the peer may reuse its element: RFC 7609, section 4.8.1),
+    /// last byte is completed (so that the peer may reuse its element: RFC 7609, sections 4.4.2
+    /// and 4.8.1),
     /// `abort` at once. The next plans carry them.
     pub fn request_close(&mut self, flags: ConnFlags) {
         self.want_close.sending_done |= flags.sending_done;

@@ -2,6 +2,8 @@
 
 //! Numbers and names that have a meaning: one type each, checked when made.
 
+use core::num::NonZeroU8;
+
 use super::error::{
     DecodeError,
     Why, //
@@ -132,7 +134,7 @@ pub struct Vaddr(pub u64);
 impl Vaddr {
     /// Where element `index` (from 1) of `size` bytes starts; `None` if the peer's numbers overflow.
     pub fn element(self, index: RmbeIndex, size: u32) -> Option<Self> {
-        let skipped = u64::from(index.0.checked_sub(1)?).checked_mul(u64::from(size))?;
+        let skipped = u64::from(index.get().checked_sub(1)?).checked_mul(u64::from(size))?;
         let start = self.0.checked_add(skipped)?;
         // The whole element must be addressable, so that an offset below `size` never overflows.
         start.checked_add(u64::from(size))?;
@@ -140,32 +142,46 @@ impl Vaddr {
     }
 }
 
-/// Which element of an RMB a connection uses, counted from 1.
-///
-/// # Invariants
-///
-/// Not zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RmbeIndex(u8);
+/// Declares the number of something that is counted from 1, one byte wide.
+macro_rules! counted_from_one {
+    ($(#[$doc:meta])* $name:ident, $(#[$first:meta])* FIRST) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(NonZeroU8);
 
-impl RmbeIndex {
-    /// The only element of an RMB that holds a single one.
-    pub const FIRST: Self = Self(1);
+        impl $name {
+            $(#[$first])*
+            pub const FIRST: Self = Self(NonZeroU8::MIN);
 
-    /// Takes an index from 1.
-    pub const fn new(v: u8) -> Option<Self> {
-        if v == 0 {
-            None
-        } else {
-            Some(Self(v))
+            /// Takes a number that is not zero.
+            pub const fn new(v: u8) -> Option<Self> {
+                match NonZeroU8::new(v) {
+                    Some(v) => Some(Self(v)),
+                    None => None,
+                }
+            }
+
+            /// The number.
+            pub const fn get(self) -> u8 {
+                self.0.get()
+            }
         }
-    }
-
-    /// The index.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
+    };
 }
+
+counted_from_one!(
+    /// Which element of an RMB a connection uses.
+    RmbeIndex,
+    /// The only element of an RMB that holds a single one.
+    FIRST
+);
+
+counted_from_one!(
+    /// Identifies a link inside its link group on the wire; given by the server.
+    LinkId,
+    /// What a server calls the first link of a group.
+    FIRST
+);
 
 /// Names one connection of a link group in CDC messages; opaque to the peer, who echoes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,29 +213,6 @@ impl AlertToken {
             0 => Self(1),
             v => Self(v),
         }
-    }
-}
-
-/// Identifies a link inside its link group on the wire; given by the server, never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(u8);
-
-impl LinkId {
-    /// What a server calls the first link of a group.
-    pub const FIRST: Self = Self(1);
-
-    /// Takes a non-zero id.
-    pub const fn new(v: u8) -> Option<Self> {
-        if v == 0 {
-            None
-        } else {
-            Some(Self(v))
-        }
-    }
-
-    /// The id.
-    pub const fn get(self) -> u8 {
-        self.0
     }
 }
 

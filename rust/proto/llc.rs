@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Link layer control: the messages that build and keep links, sent over the links themselves.
+//! Link layer control: the messages that build and keep links, sent over the links themselves
+//! (RFC 7609, section 3.3).
 //!
 //! A message is what one SEND completion delivered. Its length comes from the completion: the
 //! length field of version 2 is in the byte order of the sender's machine in Linux and is
@@ -171,7 +172,7 @@ pub enum Body<'a> {
     ConfirmRkey(ConfirmRkey),
     /// See [`Opcode::ConfirmRkeyCont`].
     ConfirmRkeyCont(ConfirmRkeyCont),
-    /// The 16 bytes to send back.
+    /// The 16 bytes to send back (RFC 7609, appendix A.3.8).
     TestLink([u8; 16]),
     /// See [`Opcode::DeleteRkey`].
     DeleteRkey(DeleteRkey<'a>),

@@ -20,7 +20,7 @@ impl DeclineReason {
     pub const CNFERR: Self = Self(0x0300_0000);
     /// The peer did not offer SMC.
     pub const PEERNOSMC: Self = Self(0x0301_0000);
-    /// An IPsec policy covers the connection.
+    /// An IPsec policy covers the connection (RFC 7609, section 5.5).
     pub const IPSEC: Self = Self(0x0302_0000);
     /// No SMC device is usable.
     pub const NOSMCDEV: Self = Self(0x0303_0000);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The TCP option by which two hosts tell each other that they speak SMC.
+//! The TCP option by which two hosts tell each other that they speak SMC (RFC 7609, sections 3.1
+//! and 3.5.1.1).
 
 /// Option kind for experiments (RFC 6994).
 pub const KIND: u8 = 254;

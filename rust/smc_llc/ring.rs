@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ring memory of connections: RMBs, which the peer writes, and send rings, which the device reads.
+//! Ring memory of connections: RMBs, which the peer writes (RFC 7609, section 2.1), and send rings, which the device
+//! reads.
 //!
 //! A ring belongs to its group until it is freed. A connection holds a handle; dropping that only marks the ring, in
 //! any context, and a work item does the rest: the peer is told to forget the key, the key is made invalid, and an RMB

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What both sides agree on, and the reason on every path that ends in a Decline.
+//! What both sides agree on, and the reason on every path that ends in a Decline (RFC 7609,
+//! appendices C.1, C.4 and C.6).
 
 use crate::proto::clc::*;
 use crate::proto::ids::*;

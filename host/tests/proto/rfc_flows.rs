@@ -84,6 +84,7 @@ fn send_urgent(p: &mut Pair, n: u32) {
     p.push(0);
 }
 
+/// RFC 7609, section 4.7.1.
 #[test]
 fn scenario_1_send_with_an_open_window() {
     let mut p = hosts(4, 0);
@@ -101,6 +102,7 @@ fn scenario_1_send_with_an_open_window() {
     assert_eq!(p.sides[0].conn.window(), USABLE - 1000);
 }
 
+/// RFC 7609, section 4.7.2.
 #[test]
 fn scenario_2_send_and_receive_with_an_open_window() {
     let mut p = hosts(4, 0);
@@ -119,6 +121,7 @@ fn scenario_2_send_and_receive_with_an_open_window() {
     assert_eq!(p.sides[0].conn.window(), USABLE);
 }
 
+/// RFC 7609, section 4.7.3.
 #[test]
 fn scenario_3_send_with_a_constrained_window() {
     let mut p = hosts(4, 0);
@@ -139,6 +142,7 @@ fn scenario_3_send_with_a_constrained_window() {
     assert_eq!(cons(&m), (7004, 0));
 }
 
+/// RFC 7609, section 4.7.4.
 #[test]
 fn scenario_4_large_send_with_full_window_writes() {
     let mut p = hosts(1004, 1);
@@ -166,6 +170,7 @@ fn scenario_4_large_send_with_full_window_writes() {
     silent(&p);
 }
 
+/// RFC 7609, section 4.7.5.
 #[test]
 fn scenario_5_urgent_data_with_an_open_window() {
     let mut p = hosts(1000, 1);
@@ -191,6 +196,7 @@ fn scenario_5_urgent_data_with_an_open_window() {
     silent(&p);
 }
 
+/// RFC 7609, section 4.7.6.
 #[test]
 fn scenario_6_urgent_data_with_a_closed_window() {
     // The element is full: written in the lap before.

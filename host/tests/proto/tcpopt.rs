@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finding and adding the TCP option.
+//! Finding and adding the TCP option (RFC 7609, section 3.1 and appendix A.1).
 
 use crate::proto::tcpopt::*;
 

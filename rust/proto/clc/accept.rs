@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Accept and Confirm: the two messages by which the sides tell each other their buffers.
+//! Accept and Confirm: the two messages by which the sides tell each other their buffers
+//! (RFC 7609, sections 3.5.1.3, 3.5.1.4, 3.5.2.2 and 3.5.2.3).
 
 use super::{
     open,

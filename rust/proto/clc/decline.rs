@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Decline: either side goes on with TCP.
+//! The Decline: either side goes on with TCP (RFC 7609, section 3.5.1.6.4, appendices
+//! C.1, C.2, C.3 and C.4).
 
 use super::{
     open,

@@ -145,7 +145,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether to keep what was written for a while, hoping for more to send with it.
+    /// Whether to keep what was written for a while, hoping for more to send with it (RFC 7609,
+    /// section 4.5.2).
     ///
     /// `cork` is the wish of the application (MSG_MORE, TCP_CORK): it holds as long as the send
     /// ring has space. Otherwise small data waits for the completion of what was posted before,
@@ -344,7 +345,7 @@ impl Conn {
     /// Moves the connection to another link: rolls back to what has completed and returns the
     /// validation message, which must be the first message on the new link (RFC 7609, 4.6.1).
     ///
-    /// Every state is rolled back, also half-closed ones: whatever was not completed is planned
+    /// Every state is rolled back, also half-closed ones (section 4.6.2): whatever was not completed is planned
     /// again, and one message is due even without data, so that lost flags and cursors are told
     /// again. Bytes the peer is known to have read are not written again. Returns nothing when
     /// the connection no longer sends.

@@ -113,6 +113,7 @@ impl Conn {
     /// Hands over the value of the urgent byte that [`Urgent::Present`] announced.
     ///
     /// Returns whether a plan is due: reading may have stood right before the byte.
+    #[must_use = "a plan may be due, and nobody else asks for it"]
     pub fn urgent_arrived(&mut self, byte: u8) -> bool {
         if self.urgent_rx.fetching {
             self.urgent_rx.fetching = false;

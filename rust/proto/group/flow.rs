@@ -23,7 +23,7 @@ use crate::proto::llc::{
 
 use super::rtoken::LINK_SLOTS;
 
-/// How long an answer may take, in milliseconds.
+/// How long an answer may take, in milliseconds (RFC 7609, appendix C.7).
 pub const WAIT_MS: u32 = 2_000;
 
 /// How long CONFIRM LINK of a further link may take, on both sides.
@@ -258,7 +258,7 @@ impl Flows {
     }
 
     /// A link has gone. Exchanges that wait for a message on it will not get it: they are named,
-    /// and the caller ends them as if their time had run out.
+    /// and the caller ends them as if their time had run out (RFC 7609, appendix C.7.1).
     pub fn link_gone(&self, link: usize) -> impl Iterator<Item = FlowId> {
         [self.links, self.keys]
             .into_iter()
@@ -308,7 +308,7 @@ impl Flows {
     }
 
     /// A request for a further link: the server's own on the client, a wish of the client on the
-    /// server.
+    /// server (RFC 7609, section 3.5.5.1.2).
     fn asked_to_add(&mut self, gid: Option<Gid>) -> Verdict {
         match (self.role, self.links.map(|r| r.kind)) {
             // The client's keys may be under way; they are refused and told again later.
@@ -322,7 +322,8 @@ impl Flows {
         }
     }
 
-    /// A request to end one link.
+    /// A request to end one link: the server's own on the client, a wish of the client on the
+    /// server (RFC 7609, sections 3.5.5.1.3 and 3.5.5.1.4).
     fn asked_to_delete(&mut self, m: &DeleteLink) -> Verdict {
         match self.role {
             Role::Client if self.links.is_none() => return Verdict::Start(Exchange::DeleteLink),

@@ -85,7 +85,8 @@ pub fn respond(msg: &Llc<'_>, table: &mut RtokenTable<'_>, ctx: &Context<'_>) ->
             send(version, Body::DeleteRkey(answer))
         }
         Body::DeleteLink(m) => delete_link(m, version, ctx),
-        // The server starts, so the client's handshake waits for the request itself.
+        // The server starts (RFC 7609, section 3.5.1.5), so the client's handshake waits for the
+        // request itself.
         Body::ConfirmLink(_) => match ctx.role {
             Role::Client => LlcReply::Waiter(Opcode::ConfirmLink),
             Role::Server => LlcReply::Ignore(Ignored::WrongRole),
@@ -113,7 +114,8 @@ fn send(version: Version, body: Body<'_>) -> LlcReply {
     }
 }
 
-/// Stores a buffer of the peer. A message that cannot be stored whole is not stored at all.
+/// Stores a buffer of the peer (RFC 7609, section 3.5.5.2.1). A message that cannot be stored
+/// whole is not stored at all.
 fn confirm_rkey(m: &ConfirmRkey, table: &mut RtokenTable<'_>, ctx: &Context<'_>) -> ConfirmRkey {
     let mut answer = *m;
     answer.negative = false;
@@ -150,7 +152,7 @@ fn confirm_rkey(m: &ConfirmRkey, table: &mut RtokenTable<'_>, ctx: &Context<'_>)
 }
 
 /// Forgets buffers of the peer. Unknown keys give a negative answer and no other consequence
-/// (RFC 7609, appendix A.3.7).
+/// (RFC 7609, section 3.5.5.2.2 and appendix A.3.7).
 fn delete_rkey<'a>(
     m: &DeleteRkey<'a>,
     version: Version,
@@ -180,7 +182,7 @@ fn delete_rkey<'a>(
     answer
 }
 
-/// The peer ends a link or the group.
+/// The peer ends a link or the group (RFC 7609, section 3.5.4).
 fn delete_link(m: &DeleteLink, version: Version, ctx: &Context<'_>) -> LlcReply {
     let known = m.all
         || ctx

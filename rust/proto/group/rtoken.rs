@@ -11,7 +11,8 @@ use crate::proto::llc::MovedRtoken;
 /// The most buffers of a peer that a group stores.
 pub const MAX_RTOKENS: usize = 255;
 
-/// How many links a row has columns for.
+/// How many links a row has columns for: RFC 7609, section 2.2.2 allows more, and the known
+/// implementations use two and a third one for a while.
 pub const LINK_SLOTS: usize = 3;
 
 /// Key and address of a buffer on one link.

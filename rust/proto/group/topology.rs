@@ -118,7 +118,7 @@ impl AddContext {
             && (self.own_alternate || !self.group.is_asymmetric())
     }
 
-    /// The client's answer to ADD LINK: the type that results.
+    /// The client's answer to ADD LINK: the type that results (RFC 7609, section 3.5.1.6.1).
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ impl AddContext {
     }
 
     /// The server's look at the client's answer: the type that results and the path MTU, or
-    /// nothing when the link is given up.
+    /// nothing when the link is given up and the group goes on without it (RFC 7609, section
+    /// 3.5.1.6.2 and appendix C.8).
     pub fn judge_response(
         &self,
         sent: &AddLink<'_>,
@@ -162,7 +163,8 @@ pub struct Usable {
 }
 
 /// The column of the link for a new connection: the active one with the fewest connections,
-/// asymmetric ones last. (C takes them in turns by the number of connections.)
+/// asymmetric ones last (RFC 7609, section 2.3). C takes them in turns by the number of
+/// connections.
 pub fn pick_link(links: &[Usable]) -> Option<usize> {
     best(links, |_| true)
 }

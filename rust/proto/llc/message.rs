@@ -33,7 +33,8 @@ use crate::proto::wire::{
     Writer, //
 };
 
-/// Flags of CONFIRM LINK: no eyecatcher stands in the sender's buffers.
+/// Flags of CONFIRM LINK: no eyecatcher stands in the sender's buffers, as RFC 7609, section 4.2
+/// would have it.
 const NO_EYECATCHER: u8 = 0x03;
 /// Flag of ADD LINK: refused.
 const ADD_REJECT: u8 = 0x40;
