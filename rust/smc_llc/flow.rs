@@ -43,6 +43,7 @@ use crate::proto::{
         Vaddr, //
     },
     llc::{
+        self,
         Body,
         ConfirmLink,
         ConfirmRkey,
@@ -85,9 +86,9 @@ pub(super) struct LlcState {
     /// What it waits for.
     expect: Option<Opcode>,
     /// What it got.
-    answer: Option<[u8; 44]>,
+    answer: Option<[u8; llc::LEN]>,
     /// The server's CONFIRM_LINK, which may arrive before anybody waits for it.
-    confirm_link: Option<[u8; 44]>,
+    confirm_link: Option<[u8; llc::LEN]>,
     /// The group ends: nothing more is sent or awaited.
     closed: bool,
 }
@@ -137,7 +138,7 @@ impl LinkGroup {
         let reply = respond(&msg, &mut RtokenTable::new(&mut state.rows), &context);
         match reply {
             LlcReply::Waiter(kind) => {
-                let bytes = head.first_chunk::<44>().copied();
+                let bytes = head.first_chunk::<{ llc::LEN }>().copied();
                 if kind == Opcode::ConfirmLink && !msg.response {
                     state.confirm_link = bytes;
                 } else if state.expect == Some(kind) {

@@ -25,12 +25,14 @@ use crate::{
         MAX_WRITES, //
     },
     proto::{
+        cdc,
         group::MAX_CONNS,
         ids::{
             AlertToken,
             Rkey,
             Vaddr, //
         },
+        llc, //
     },
 };
 
@@ -88,7 +90,7 @@ pub(super) struct SendQueue {
     /// Connections that asked for a slot in vain, in that order.
     pending: KVec<AlertToken>,
     /// LLC messages that wait for a slot.
-    backlog: KVec<[u8; 44]>,
+    backlog: KVec<[u8; llc::LEN]>,
 }
 
 impl SendQueue {
@@ -285,7 +287,7 @@ impl LinkGroup {
         self: &Arc<Self>,
         mut slot: TxSlot,
         writes: &[Write<'_>],
-        cdc: &[u8; 44],
+        cdc: &[u8; cdc::LEN],
         token: AlertToken,
         cookie: u64,
     ) -> Result {
@@ -316,7 +318,7 @@ impl LinkGroup {
         queue: &SendQueue,
         slot: usize,
         writes: &[Write<'_>],
-        msg: &[u8; 44],
+        msg: &[u8; llc::LEN],
     ) -> Result {
         let qp = queue.qp.as_ref().ok_or_else(gone)?;
         let Some(first) = writes.first() else {
@@ -364,7 +366,7 @@ impl LinkGroup {
     }
 
     /// Sends an LLC message, or leaves it for when a slot is free; says whether it will be sent. Any context.
-    pub(super) fn send_llc(self: &Arc<Self>, msg: &[u8; 44]) -> bool {
+    pub(super) fn send_llc(self: &Arc<Self>, msg: &[u8; llc::LEN]) -> bool {
         let mut queue = self.send.lock();
         if queue.qp.is_none() || queue.closed {
             return false;

@@ -11,6 +11,7 @@ use kernel::{
 use crate::{
     kapi::random,
     proto::{
+        cdc,
         group::MAX_CONNS,
         ids::AlertToken, //
     },
@@ -25,7 +26,7 @@ const INDEX_BITS: u32 = 8;
 /// A connection, as its link group sees it. All functions run with bottom halves off and must not sleep.
 pub(crate) trait ConnSink: Send + Sync {
     /// A CDC message with the connection's token has arrived.
-    fn on_cdc(&self, bytes: &[u8; 44]);
+    fn on_cdc(&self, bytes: &[u8; cdc::LEN]);
 
     /// A chain that was posted with this cookie has been sent and acknowledged, or (`ok` is false) the link has failed
     /// and [`on_link_dead`](ConnSink::on_link_dead) follows.
