@@ -25,8 +25,14 @@ fn main() {
     let messages = match what.as_str() {
         "clc" => clc(),
         "rdma" => rdma(),
+        "captured-clc" => captured("_clc_"),
+        "captured-rdma" => ["_llc_", "_cdc_"]
+            .into_iter()
+            .flat_map(captured)
+            .map(|m| send_only(&m))
+            .collect(),
         _ => {
-            eprintln!("usage: emit clc | rdma");
+            eprintln!("usage: emit clc | rdma | captured-clc | captured-rdma");
             std::process::exit(2);
         }
     };
@@ -252,6 +258,38 @@ fn rdma() -> Vec<Vec<u8>> {
         out.push(m.encode().to_vec());
     }
     out.into_iter().map(|m| send_only(&m)).collect()
+}
+
+/// The captured vectors of a kind. The C implementation writes the length of LLC messages of
+/// version 2 in the byte order of its machine, which tshark cannot read: it is turned round.
+fn captured(kind: &str) -> Vec<Vec<u8>> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors");
+    let mut paths: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| {
+            let name = p.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with("captured_") && name.contains(kind)
+        })
+        .collect();
+    paths.sort();
+    paths
+        .iter()
+        .map(|p| {
+            let name = p.file_name().unwrap().to_string_lossy();
+            let mut bytes: Vec<u8> = std::fs::read_to_string(p)
+                .unwrap()
+                .lines()
+                .filter(|l| !l.starts_with('#'))
+                .flat_map(str::split_whitespace)
+                .map(|b| u8::from_str_radix(b, 16).unwrap())
+                .collect();
+            if name.starts_with("captured_c_llc_") && bytes[1..3] == [44, 0] {
+                bytes.swap(1, 2);
+            }
+            bytes
+        })
+        .collect()
 }
 
 /// A reliable SEND in one packet: base transport header, payload, checksum.
