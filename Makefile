@@ -19,6 +19,7 @@ help: ## show this list
 	@echo "  KDIR=DIR    build for the prepared kernel tree DIR, without the lab"
 	@echo "  BENCH='...' options for bench (see scripts/bench --help)"
 	@echo "  V=1         show the commands"
+	@echo "  FUZZ_SECONDS=N FUZZ_TARGETS=\"...\" MUTANTS=\"cursor.rs ...\": see host/fuzz/run and host/mutants --help"
 	@echo "  SMC_LAB=DIR where the lab is kept (see scripts/lab --help)"
 
 .PHONY: lab
@@ -67,6 +68,21 @@ format: lab ## format the Rust sources in the kernel's style
 	@find rust host -name target -prune -o -name '*.rs' ! -name '*_generated.rs' -print 2>/dev/null | \
 		xargs -r scripts/lab run rustfmt --edition 2021 --config-path .rustfmt.toml
 
+# The lab's root has no home of its own for cargo's output: it goes where "check" puts it too.
+IN_HOST = scripts/lab run env CARGO_TARGET_DIR="$$(scripts/lab path cargo)/target"
+
+.PHONY: fuzz
+fuzz: lab ## fuzz the protocol core, FUZZ_SECONDS (120) for each of FUZZ_TARGETS (all)
+	@$(IN_HOST) host/fuzz/run $(if $(FUZZ_SECONDS),-s $(FUZZ_SECONDS)) $(FUZZ_TARGETS)
+
+.PHONY: mutants
+mutants: lab ## change the core in small ways; each must be noticed by a test (hours; MUTANTS=FILE...)
+	@$(IN_HOST) host/mutants $(MUTANTS)
+
+.PHONY: coverage
+coverage: lab ## lines of the protocol core that the host tests reach; fails below 95 %
+	@$(IN_HOST) host/coverage
+
 ifneq ($(wildcard scripts/demo),)
 .PHONY: demo
 demo: module ## two virtual machines send each other files by RDMA
@@ -82,5 +98,5 @@ clean: ## remove what a build made here (the lab stays: scripts/lab clean)
 	@find . \( -name .git -o -name target \) -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' \
 		-o -name '*.mod.c' -o -name '.*.cmd' -o -name '.*.d' -o -name '*.rmeta' -o -name '*_generated.rs' \
 		-o -name modules.order -o -name Module.symvers \) -exec rm -f {} +
-	@rm -rf host/target build .tmp_*
+	@rm -rf host/target host/fuzz/target build .tmp_*
 	@if [ -e selftests/Makefile ]; then $(MAKE) --no-print-directory -C selftests clean; fi

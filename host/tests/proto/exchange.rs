@@ -20,8 +20,8 @@ fn link() -> LinkId {
 /// The `n`th buffer of a side.
 fn moved(side: u32, n: u32) -> MovedRtoken {
     MovedRtoken {
-        reference: Rkey(side << 16 | n),
-        rkey: Rkey(side << 16 | 0x8000 | n),
+        reference: Rkey((side << 16) | n),
+        rkey: Rkey((side << 16) | 0x8000 | n),
         vaddr: Vaddr(u64::from(n) << 32),
     }
 }
