@@ -112,6 +112,8 @@ class Conductor:
         # Requests that a redis-benchmark of the wanted length takes.
         self.requests = {}
         self.failures = 0
+        # What is being measured, and with what.
+        self.now = ()
         self.port = PORT
 
     # The machines -------------------------------------------------------------
@@ -131,6 +133,10 @@ class Conductor:
             end.node.add_device(end.device, end.netdev)
         if any(m.startswith("nginx") for m in measurements):
             self.prepare_site()
+        if self.options.profile:
+            for machine in self.machines:
+                # Names of kernel functions.
+                machine.write("/proc/sys/kernel/kptr_restrict", "0")
 
     def prepare_site(self):
         node = self.server.machine
@@ -195,29 +201,46 @@ class Conductor:
     def spent(self, before, after):
         """What both ends together took between two looks at the counters."""
         out = {key: sum(a[key] - b[key] for b, a in zip(before, after)) for key in before[0]}
-        out["time"] /= 2
         if len(self.machines) == 1:
             # Both ends read the same processors.
             out["busy"] /= 2
+            out["switches"] /= 2
         return out
 
     def watch(self, argv, ready):
         """Runs a program at the client's end, and looks at the counters before, in its midst, and after."""
+        sampled = self.machines if self.options.profile else []
+        for machine in sampled:
+            machine.profile_prepare()
         looks = [self.counters()]
         number = self.client.node.start(argv, self.preload, ready)
         time.sleep(0.2)
         looks.append(self.counters())
+        for machine in sampled:
+            machine.profile_tell("enable")
         time.sleep(max(self.options.seconds - 0.6, 0.2))
+        for machine in sampled:
+            machine.profile_tell("disable")
         looks.append(self.counters())
         text = self.client.node.wait(number, self.options.seconds + 120)
         looks.append(self.counters())
+        if sampled:
+            self.write_profiles()
         return text, looks
 
-    def each(self, looks, work, least):
-        """What a unit of work took in processor time and packets, where so much work was done in all.
+    def write_profiles(self):
+        """Ends sampling; to profile.MEASUREMENT.IMPLEMENTATION.NUMBER."""
+        for index, machine in enumerate(self.machines):
+            for kind, text in machine.profile_report().items():
+                with open(f"{os.path.dirname(self.options.out)}/profile.{'.'.join(self.now)}.{index}.{kind}",
+                          "w", encoding="utf-8") as f:
+                    f.write(text)
 
-        Processor time is that of the program's midst, without its start and end; how much of the work fell into
-        it is told by the packets. At least so many packets must have been sent for all of it.
+    def each(self, looks, work, least):
+        """What a unit of work took in processor time, task switches and packets; so much work was done in all.
+
+        Time and switches are those of the program's midst, without its start and end; how much of the work fell
+        into it is told by the packets. At least so many packets must have been sent for all of it.
         """
         everything = self.spent(looks[0], looks[3])
         midst = self.spent(looks[1], looks[2])
@@ -225,7 +248,8 @@ class Conductor:
         packets, some = (s["tcp"] + s["rdma"] for s in (everything, midst))
         if not some:
             raise Failure("nothing was sent in the midst of it")
-        return {"cpu": midst["busy"] / (work * some / packets), "packets": packets / work}
+        part = work * some / packets
+        return {"cpu": midst["busy"] / part, "switches": midst["switches"] / part, "packets": packets / work}
 
     def check_way(self, spent, least):
         """SMC must have used RDMA, TCP must not."""
@@ -288,6 +312,7 @@ class Conductor:
         out = {name: float(rate) * {"K": 1e-3, "M": 1, "G": 1e3}[rate_unit]}
         if streams == 1:
             out[f"{name}.cpu"] = each["cpu"] * 1e3
+            out[f"{name}.switches"] = each["switches"]
             out[f"{name}.packets"] = each["packets"]
         return out
 
@@ -296,14 +321,16 @@ class Conductor:
         out = {f"{name}.{key}": float(result[key]) for key in ("mean", "p50", "p99")}
         count = float(result["count"])
         each = self.each(looks, 2 * count, 2 * count)
-        return {**out, f"{name}.cpu": each["cpu"] * 1e6, f"{name}.packets": each["packets"]}
+        return {**out, f"{name}.cpu": each["cpu"] * 1e6, f"{name}.switches": each["switches"],
+                f"{name}.packets": each["packets"]}
 
     def connects(self):
         result, looks = self.pair("echo", "connect", str(self.options.seconds))
         count = float(result["count"])
         each = self.each(looks, count, count)
         return {"connect.rate": count / float(result["seconds"]), "connect.p50": float(result["p50"]),
-                "connect.cpu": each["cpu"] * 1e6, "connect.packets": each["packets"]}
+                "connect.cpu": each["cpu"] * 1e6, "connect.switches": each["switches"],
+                "connect.packets": each["packets"]}
 
     def first_contacts(self):
         """A link group goes with its device; the next connection has to make one."""
@@ -456,6 +483,7 @@ class Conductor:
             for repetition, implementation, name in self.turns([m for m in group if m in wanted]):
                 record = {"setup": self.options.setup, "repetition": repetition, "measurement": name,
                           "implementation": implementation}
+                self.now = name, implementation
                 try:
                     if name == "memory":
                         # Rings that are kept for the next connection would not be seen.
@@ -488,6 +516,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--mtu", type=int, default=1500)
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--ko")
     parser.add_argument("--out")
     options = parser.parse_args()

@@ -16,6 +16,8 @@ import time
 
 # Also within a namespace, where /sys is another mount.
 SYS = "/proc/1/root/sys"
+# Where perf writes samples.
+PERF = "/tmp/perf.data"
 
 
 class Failure(Exception):
@@ -89,6 +91,7 @@ class Node:
     def __init__(self):
         self.programs = {}
         self.last = 0
+        self.profiler = None
 
     def start(self, argv, env=None, ready=None, limit=120):
         """Starts a program; with `ready`, waits until it prints that. Returns its number."""
@@ -158,17 +161,18 @@ class Node:
         return [p for p in programs if not shutil.which(p)]
 
     def counters(self, device):
-        """Time, busy seconds of all processors, packets by TCP and by the RDMA device, its bytes."""
+        """Busy seconds of all processors, switches between tasks, packets by TCP and by the RDMA device, its bytes."""
         with open("/proc/stat", encoding="ascii") as f:
-            ticks = [int(v) for v in f.readline().split()[1:9]]
+            lines = dict(line.split(" ", 1) for line in f)
+        ticks = [int(v) for v in lines["cpu"].split()[:8]]
         # Without idle and iowait.
         busy = sum(ticks) - ticks[3] - ticks[4]
         with open("/proc/self/net/snmp", encoding="ascii") as f:
             names, values = [line.split() for line in f if line.startswith("Tcp:")]
         tcp = dict(zip(names, values))
         out = {
-            "time": time.monotonic(),
             "busy": busy / os.sysconf("SC_CLK_TCK"),
+            "switches": int(lines["ctxt"]),
             "tcp": int(tcp["OutSegs"]) + int(tcp["RetransSegs"]),
         }
         for key, name in (("rdma", "sent_pkts"), ("rdma_bytes", "sent_bytes")):
@@ -188,6 +192,36 @@ class Node:
         time.sleep(0.3)
         with open("/proc/meminfo", encoding="ascii") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("MemFree:"))
+
+    def profile_prepare(self):
+        """Starts perf, which samples nothing yet."""
+        for name in ("do", "done"):
+            if os.path.exists(f"{PERF}.{name}"):
+                os.unlink(f"{PERF}.{name}")
+            os.mkfifo(f"{PERF}.{name}")
+        self.profiler = self.start(
+            ["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "499", "-D", "-1", "-o", PERF,
+             "--control", f"fifo:{PERF}.do,{PERF}.done"])
+        # perf answers as soon as it can.
+        self.profile_tell("disable")
+
+    def profile_tell(self, command):
+        """Has perf do something, and waits until it has: enable or disable sampling, stop."""
+        with open(f"{PERF}.do", "w", encoding="ascii") as f:
+            f.write(f"{command}\n")
+        with open(f"{PERF}.done", "rb", buffering=0) as f:
+            f.read(4)
+
+    def profile_report(self):
+        """Ends perf; what it says, by function and by chain of callers."""
+        self.profile_tell("stop")
+        self.wait(self.profiler, 120)
+        common = ["perf", "report", "-i", PERF, "--stdio", "--no-children", "--percent-limit", "0.4"]
+        return {
+            "functions": self.run([*common, "-g", "none", "--sort", "sym"], limit=600),
+            "tasks": self.run([*common, "-g", "none", "--sort", "comm"], limit=600),
+            "callers": self.run([*common, "-g", "caller", "--sort", "sym"], limit=600),
+        }
 
     def add_device(self, device, netdev):
         """Makes an rxe device, and waits until it is up."""
