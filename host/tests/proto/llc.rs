@@ -502,3 +502,24 @@ fn random_bytes_are_read_without_a_panic_and_written_as_read() {
         }
     });
 }
+
+#[test]
+fn lists_from_the_wire_hold_what_was_sent() {
+    let bytes = vector("llc_add_link_v2");
+    let Body::AddLink(AddLink { ext: Some(ext), .. }) = Llc::decode(&bytes).unwrap().body else {
+        panic!("no extension");
+    };
+    let moved = |n: u32| MovedRtoken {
+        reference: Rkey(0x10 + n),
+        rkey: Rkey(0x20 + n),
+        vaddr: Vaddr(0x10_0000 * u64::from(n)),
+    };
+    let got: Vec<MovedRtoken> = ext.rtokens.iter().collect();
+    assert_eq!(got, [moved(1), moved(2)]);
+    assert_eq!(ext.rtokens.get(1), Some(moved(2)));
+    assert_eq!(ext.rtokens.get(2), None);
+    // Equal length is not enough to be the same.
+    assert_ne!(ext.rtokens, MovedRtokens::new(&[moved(1), moved(3)]));
+    assert_ne!(ext.rtokens, MovedRtokens::new(&[moved(1)]));
+    assert_eq!(ext.rtokens, MovedRtokens::new(&[moved(1), moved(2)]));
+}

@@ -112,7 +112,7 @@ macro_rules! wire_list {
 
         impl PartialEq for $name<'_> {
             fn eq(&self, other: &Self) -> bool {
-                self.len() == other.len() && self.iter().zip(other.iter()).all(|(a, b)| a == b)
+                self.len() == other.len() && self.iter().eq(other.iter())
             }
         }
 
