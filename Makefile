@@ -93,6 +93,10 @@ endif
 bench: lab ## measure it beside TCP, C SMC-R and raw verbs (an hour and a half)
 	@scripts/bench $(BENCH)
 
+.PHONY: soak
+soak: ## the simulator of the protocol with fresh seeds, for HOURS=8 or SEEDS=N (host/soak --help)
+	@host/soak
+
 .PHONY: clean
 clean: ## remove what a build made here (the lab stays: scripts/lab clean)
 	@find . \( -name .git -o -name target \) -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' \

@@ -15,10 +15,12 @@
 //! order on the queue pair has to be the order in which the cursors moved; everything else that a
 //! call returns is acted upon after the lock is dropped.
 
+mod early;
 mod rx;
 mod tx;
 mod urgent;
 
+pub use early::Early;
 pub use rx::{
     Consumed,
     PeerClose,

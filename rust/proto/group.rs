@@ -2,12 +2,31 @@
 
 //! Link groups: when a connection may join one, and what its links answer.
 
+mod addition;
+mod confirm;
 mod exchange;
 mod flow;
+mod link;
 mod respond;
 mod rtoken;
 mod topology;
 
+pub use addition::{
+    AddEvent,
+    Addition,
+    End,
+    Order,
+    Say,
+    Step,
+    Via,
+    Wait, //
+};
+pub use confirm::{
+    judge_confirm_link,
+    judge_confirm_rkey,
+    KeyAnswer,
+    LinkAgreed, //
+};
 pub use exchange::{
     TokenError,
     TokenExchange,
@@ -28,6 +47,19 @@ pub use flow::{
     WAIT_MS,
     WAIT_NEW_LINK_MS, //
 };
+pub use link::{
+    judge_delete,
+    judge_silence,
+    linger_ms,
+    Deletion,
+    LinkActions,
+    LinkEvent,
+    LinkState,
+    Silence,
+    WrongLinkState,
+    TEST_ANSWER_MS,
+    TEST_IDLE_MS, //
+};
 pub use topology::{
     pick_link,
     pick_other,
@@ -37,6 +69,7 @@ pub use topology::{
 };
 
 pub use respond::{
+    refuse_for_now,
     respond,
     Context,
     Ignored,

@@ -6,6 +6,7 @@
 #[path = "../../../rust/proto/mod.rs"]
 mod proto;
 
+mod addition;
 mod captured;
 mod cdc;
 mod clc;

@@ -350,6 +350,9 @@ impl Conn {
     /// again. Bytes the peer is known to have read are not written again. Returns nothing when
     /// the connection no longer sends.
     ///
+    /// Nothing that was posted on the old link may arrive behind it: the old queue pair is in error,
+    /// or all of it has completed. The receiver takes a message there for the peer's last word.
+    ///
     /// The message is not counted as posted and carries the number of the last completed message
     /// without using up a new one (RFC 7609, appendix A.4).
     pub fn begin_failover(&mut self) -> Option<Message> {

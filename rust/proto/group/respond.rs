@@ -106,6 +106,22 @@ pub fn respond(msg: &Llc<'_>, table: &mut RtokenTable<'_>, ctx: &Context<'_>) ->
     }
 }
 
+/// The answer to a CONFIRM RKEY that meets a change of links: tell it again afterwards (RFC 7609,
+/// section 3.5.5.3). Nothing is stored.
+pub fn refuse_for_now(msg: &Llc<'_>) -> LlcReply {
+    match &msg.body {
+        Body::ConfirmRkey(m) if !msg.response => {
+            let answer = ConfirmRkey {
+                negative: true,
+                retry: true,
+                ..*m
+            };
+            send(msg.version, Body::ConfirmRkey(answer))
+        }
+        _ => LlcReply::Ignore(Ignored::Unsupported),
+    }
+}
+
 /// Writes an answer.
 fn send(version: Version, body: Body<'_>) -> LlcReply {
     match Llc::response(version, body).encode_short() {

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of one link, what its end means for the group, and how silence on it is judged.
+
+use crate::proto::ids::Role;
+
+/// How long a link may be silent before the peer is asked whether it is there, in milliseconds.
+pub const TEST_IDLE_MS: u64 = 30_000;
+
+/// How long the answer to that may take.
+pub const TEST_ANSWER_MS: u64 = 2_000;
+
+/// How long a group stays without a connection on the server, who decides whether a new one may
+/// join.
+const SERVER_LINGER_MS: u32 = 10_000;
+
+/// How long it stays on the client: longer than the server's time and a handshake, so that the
+/// client does not end a group that the server has just chosen for a connection.
+const CLIENT_LINGER_MS: u32 = 20_000;
+
+/// How long a group stays without a connection.
+pub const fn linger_ms(role: Role) -> u32 {
+    match role {
+        Role::Server => SERVER_LINGER_MS,
+        Role::Client => CLIENT_LINGER_MS,
+    }
+}
+
+/// What silence on a link asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Silence {
+    /// Nothing yet.
+    Fine,
+    /// Send TEST LINK and note the time.
+    Test,
+    /// The peer has not answered: the link is lost.
+    Lost,
+}
+
+/// Judges the silence on a link: how long ago something came, and how long ago a test was sent that
+/// nothing has followed since.
+pub const fn judge_silence(heard_ms_ago: u64, tested_ms_ago: Option<u64>) -> Silence {
+    match tested_ms_ago {
+        Some(ms) if ms > TEST_ANSWER_MS => Silence::Lost,
+        Some(_) => Silence::Fine,
+        None if heard_ms_ago >= TEST_IDLE_MS => Silence::Test,
+        None => Silence::Fine,
+    }
+}
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LinkState {
+    /// The column is free.
+    #[default]
+    Unused,
+    /// Its queue pair exists; CONFIRM LINK has not been exchanged.
+    Activating,
+    /// It carries connections.
+    Active,
+    /// It carries nothing any more; its queue pair is being taken apart.
+    Ending,
+}
+
+impl LinkState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Unused, Self::Activating, Self::Active, Self::Ending];
+}
+
+/// What happens to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkEvent {
+    /// Its queue pair was made.
+    Made,
+    /// CONFIRM LINK was exchanged.
+    Confirmed,
+    /// Its addition was given up.
+    GivenUp,
+    /// The path is lost: a work request failed, a test was not answered, the port went.
+    Lost,
+    /// An exchange ends it.
+    Deleted,
+    /// Its queue pair is gone.
+    Cleared,
+}
+
+impl LinkEvent {
+    /// Every event.
+    pub const ALL: [Self; 6] = [
+        Self::Made,
+        Self::Confirmed,
+        Self::GivenUp,
+        Self::Lost,
+        Self::Deleted,
+        Self::Cleared,
+    ];
+}
+
+/// What follows for the group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LinkActions {
+    /// Move its connections to another link; without one the group ends.
+    pub evacuate: bool,
+    /// The peer has to know: begin the exchange that ends it, or as a client ask for that.
+    pub report: bool,
+    /// Take the queue pair apart.
+    pub clear: bool,
+}
+
+/// An event does not fit the state; nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongLinkState;
+
+impl LinkState {
+    /// Takes in an event.
+    ///
+    /// # Errors
+    ///
+    /// Refuses an event that cannot happen in the state.
+    pub fn on(&mut self, event: LinkEvent) -> Result<LinkActions, WrongLinkState> {
+        let mut actions = LinkActions::default();
+        let next = match (*self, event) {
+            (Self::Unused, LinkEvent::Made) => Self::Activating,
+            (Self::Activating, LinkEvent::Confirmed) => Self::Active,
+            (Self::Activating, LinkEvent::Lost | LinkEvent::Deleted | LinkEvent::GivenUp) => {
+                actions.clear = true;
+                Self::Ending
+            }
+            (Self::Active, LinkEvent::Lost) => {
+                actions.evacuate = true;
+                actions.report = true;
+                actions.clear = true;
+                Self::Ending
+            }
+            (Self::Active, LinkEvent::Deleted) => {
+                actions.evacuate = true;
+                actions.clear = true;
+                Self::Ending
+            }
+            (Self::Ending, LinkEvent::Lost | LinkEvent::Deleted | LinkEvent::GivenUp) => {
+                Self::Ending
+            }
+            (Self::Ending, LinkEvent::Cleared) => Self::Unused,
+            _ => return Err(WrongLinkState),
+        };
+        *self = next;
+        Ok(actions)
+    }
+}
+
+/// What a request to end one link leads to (RFC 7609, section 3.5.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deletion {
+    /// Server: move the connections, ask the client over another link, wait for its answer for
+    /// [`super::WAIT_MS`], and end the link whether it comes or not.
+    Ask,
+    /// Client: move the connections, answer over the link that carried the request, end the link.
+    Answer,
+    /// Client: answer that there is no such link.
+    AnswerUnknown,
+    /// Server: there is no such link, and a client's wish needs no answer.
+    Ignore,
+    /// It is the last link: the group ends.
+    EndGroup,
+}
+
+/// Judges a request to end one link, from the peer or from us: whether there is such a link, and
+/// how many others are active.
+pub const fn judge_delete(role: Role, known: bool, others: usize) -> Deletion {
+    match (role, known, others) {
+        (Role::Server, false, _) => Deletion::Ignore,
+        (Role::Client, false, _) => Deletion::AnswerUnknown,
+        (_, true, 0) => Deletion::EndGroup,
+        (Role::Server, true, _) => Deletion::Ask,
+        (Role::Client, true, _) => Deletion::Answer,
+    }
+}
