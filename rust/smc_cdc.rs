@@ -63,6 +63,7 @@ use crate::{
         },
         conn::{
             Conn,
+            Early,
             Params, //
         },
         cursor::RingSize,
@@ -172,9 +173,8 @@ impl PeerRing {
 struct Core {
     /// The cursors; nothing before the peer's ring is known.
     conn: Option<Conn>,
-    /// A message that came before that: the peer may send as soon as it has sent its Confirm. The newest one is
-    /// enough, as cursors are absolute; its close flags are those of all.
-    early: Option<cdc::Message>,
+    /// What came before that: the peer may send as soon as it has sent its Confirm.
+    early: Early,
     /// Close state.
     machine: Machine,
     /// The close machine is done: the connection goes when nothing of it is on its way any more.
@@ -249,7 +249,7 @@ impl Connection {
             pin_init!(Self {
                 core <- new_bh_lock!(Core {
                     conn: None,
-                    early: None,
+                    early: Early::new(),
                     machine: Machine::new(),
                     ended: false,
                     read_shut: false,

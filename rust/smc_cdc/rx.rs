@@ -70,11 +70,12 @@ impl Connection {
         };
         let result = {
             let mut core = self.core.lock();
-            if core.conn.is_none() {
-                core.keep_early(message);
+            let Some(conn) = core.conn.as_mut() else {
+                core.early.keep(&message);
                 return;
-            }
-            self.apply(&mut core, &message)
+            };
+            let effects = conn.on_cdc(&message);
+            effects.map(|effects| self.apply(&mut core, &effects))
         };
         self.run(result);
     }
@@ -82,22 +83,21 @@ impl Connection {
     /// Knows the peer's ring now: makes the core and takes in what came early.
     pub(super) fn start(&self, params: Params) -> Result<(), ConnViolation> {
         let mut core = self.core.lock();
-        core.conn = Some(Conn::new(params));
-        let Some(message) = core.early.take() else {
-            return Ok(());
-        };
+        let core = &mut *core;
+        let conn = core.conn.insert(Conn::new(params));
+        let effects = conn.on_early(&mut core.early)?;
         // Nobody waits yet: the socket looks by itself when the handshake has ended.
-        self.apply(&mut core, &message).map(|_| ())
+        let _ = self.apply(core, &effects);
+        Ok(())
     }
 
-    /// Takes a message into the core. Called under the core's lock.
-    fn apply(&self, core: &mut Core, message: &Message) -> Result<Then, ConnViolation> {
+    /// Carries out what a message asks for. Called under the core's lock.
+    fn apply(&self, core: &mut Core, effects: &RxEffects) -> Then {
         let Some(conn) = core.conn.as_mut() else {
-            return Ok(Then::default());
+            return Then::default();
         };
-        let effects: RxEffects = conn.on_cdc(message)?;
         if effects.stale {
-            return Ok(Then::default());
+            return Then::default();
         }
         let mut push = effects.push || effects.close.any();
         if let Some(Urgent::Present { offset }) = effects.urgent {
@@ -108,13 +108,13 @@ impl Connection {
         }
         let closed = core.peer_closes(effects.close);
         self.tell_error(closed.error);
-        Ok(Then {
+        Then {
             readable: effects.arrived > 0 || effects.urgent.is_some(),
             writable: effects.urgent_read,
             push,
             closed,
             over: core.is_over(),
-        })
+        }
     }
 
     /// Does what a message asks for.
@@ -269,18 +269,5 @@ impl Connection {
     pub(crate) fn readable_len(&self) -> u32 {
         let core = self.core.lock();
         core.conn.as_ref().map_or(0, Conn::readable_len)
-    }
-}
-
-impl Core {
-    /// Keeps a message that came before the peer's ring was known.
-    fn keep_early(&mut self, message: Message) {
-        let mut newest = message;
-        if let Some(kept) = &self.early {
-            newest.conn_flags.sending_done |= kept.conn_flags.sending_done;
-            newest.conn_flags.closed |= kept.conn_flags.closed;
-            newest.conn_flags.abort |= kept.conn_flags.abort;
-        }
-        self.early = Some(newest);
     }
 }

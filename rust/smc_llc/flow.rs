@@ -29,13 +29,20 @@ use super::{
 };
 use crate::proto::{
     group::{
+        judge_confirm_link,
+        judge_confirm_rkey,
+        judge_silence,
         respond,
         Context,
+        KeyAnswer,
         LlcReply,
         Rtoken,
         RtokenEntry,
         RtokenTable,
-        MAX_RTOKENS, //
+        Silence,
+        MAX_RTOKENS,
+        WAIT_FIRST_LINK_MS,
+        WAIT_MS, //
     },
     ids::{
         LinkId,
@@ -62,20 +69,8 @@ pub(super) const KEYS_AT_ONCE: usize = 8;
 /// The column of the only link in the table of the peer's keys.
 const LINK: usize = 0;
 
-/// How long an answer may take.
-const ANSWER_MS: u32 = 2000;
-
-/// How long a client waits for the server's CONFIRM_LINK.
-const CONFIRM_LINK_MS: u32 = 4000;
-
 /// How long a flow waits for those before it.
 const TURN_MS: u32 = 6000;
-
-/// After this long without a message the peer is asked whether it is there.
-const TEST_IDLE_MS: i64 = 30_000;
-
-/// How long it may take to answer that.
-const TEST_ANSWER_MS: i64 = 2000;
 
 /// State of the LLC layer of a group; its lock is of level 5 and never held with another of that level.
 pub(super) struct LlcState {
@@ -247,7 +242,7 @@ impl LinkGroup {
             .map_err(|_| EINVAL)?;
         self.begin_flow(body.opcode())?;
         let result = if self.send_llc(&request) {
-            self.await_llc(ANSWER_MS, |state| {
+            self.await_llc(WAIT_MS, |state| {
                 let bytes = state.answer.take()?;
                 let answer = Llc::decode(&bytes).ok()?;
                 check(&answer.body)
@@ -287,15 +282,13 @@ impl LinkGroup {
         self.validate_early()
             .map_err(|_| DeclineReason::ERR_REGBUF)?;
         let body = self.confirm_link_body(self.link_id());
-        let clean = self
+        let answer = self
             .ask(Body::ConfirmLink(body), |answer| match answer {
-                Body::ConfirmLink(m) => Some(m.no_eyecatcher),
+                Body::ConfirmLink(m) => Some(*m),
                 _ => None,
             })
             .map_err(|_| DeclineReason::TIMEOUT_CL)?;
-        if !clean {
-            return Err(DeclineReason::RMBE_EC);
-        }
+        judge_confirm_link(&answer, Some(self.link_id()), self.params().max_links)?;
         self.activate().map_err(|_| DeclineReason::TIMEOUT_CL)
     }
 
@@ -307,7 +300,7 @@ impl LinkGroup {
     /// As [`server_confirm_link`](Self::server_confirm_link).
     pub(crate) fn client_confirm_link(self: &Arc<Self>) -> Result<(), DeclineReason> {
         let bytes = self
-            .await_llc(CONFIRM_LINK_MS, |state| state.confirm_link.take())
+            .await_llc(WAIT_FIRST_LINK_MS, |state| state.confirm_link.take())
             .map_err(|_| DeclineReason::TIMEOUT_CL)?;
         let Ok(Llc {
             version,
@@ -317,10 +310,7 @@ impl LinkGroup {
         else {
             return Err(DeclineReason::INTERR);
         };
-        if !request.no_eyecatcher {
-            return Err(DeclineReason::RMBE_EC);
-        }
-        let link = LinkId::new(request.link_num).ok_or(DeclineReason::INTERR)?;
+        let link = judge_confirm_link(&request, None, self.params().max_links)?.id;
         self.set_link_id(link);
         self.begin_sending()
             .map_err(|_| DeclineReason::ERR_RDYLNK)?;
@@ -366,13 +356,13 @@ impl LinkGroup {
     ///
     /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
     pub(super) fn tell_key(self: &Arc<Self>, rkey: Rkey, vaddr: Vaddr) -> Result<bool> {
-        self.ask(
-            Body::ConfirmRkey(ConfirmRkey::single(rkey, vaddr)),
-            |answer| match answer {
-                Body::ConfirmRkey(m) if m.this_link.rkey == rkey => Some(!m.negative),
-                _ => None,
-            },
-        )
+        let request = ConfirmRkey::single(rkey, vaddr);
+        self.ask(Body::ConfirmRkey(request), |answer| match answer {
+            Body::ConfirmRkey(m) => {
+                judge_confirm_rkey(&request, m).map(|verdict| verdict == KeyAnswer::Taken)
+            }
+            _ => None,
+        })
     }
 
     /// Tells the peer to forget keys and waits for its answer. In a work item.
@@ -403,15 +393,15 @@ impl LinkGroup {
         let now = self.now_ms();
         let heard = self.last_heard.load(Acquire);
         let tested = self.test_sent.load(Acquire);
-        if tested > heard {
-            if now.saturating_sub(tested) > TEST_ANSWER_MS {
+        let ago = |then: i64| u64::try_from(now.saturating_sub(then)).unwrap_or(0);
+        match judge_silence(ago(heard), (tested > heard).then(|| ago(tested))) {
+            Silence::Fine => return,
+            Silence::Lost => {
                 pr_debug!("peer of group {:#x} does not answer\n", self.id());
                 self.end(Reason::LostPath);
+                return;
             }
-            return;
-        }
-        if now.saturating_sub(heard) < TEST_IDLE_MS {
-            return;
+            Silence::Test => {}
         }
         let body = Body::TestLink(*b"smc-rs keepalive");
         if let Ok(bytes) = Llc::request(Version::V2, body).encode_short() {

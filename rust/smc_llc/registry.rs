@@ -53,6 +53,7 @@ use crate::{
         clc::Version,
         group::{
             find_link,
+            linger_ms,
             Identity,
             Wanted, //
         },
@@ -70,13 +71,6 @@ use crate::{
         Path, //
     },
 };
-
-/// How long a group stays without a connection on the server, which decides whether a new one may join.
-const SERVER_LINGER_MS: i64 = 10_000;
-
-/// How long it stays on the client: longer than the server's time and a handshake, so that the client does not end a
-/// group that the server has just chosen for a connection.
-const CLIENT_LINGER_MS: i64 = 20_000;
 
 /// How often the clock looks at the groups.
 const TICK_MS: u32 = 1000;
@@ -138,11 +132,7 @@ impl WorkItem for Registry {
                 group.end(Reason::Operator);
                 continue;
             }
-            let linger_ms = match group.role() {
-                Role::Server => SERVER_LINGER_MS,
-                Role::Client => CLIENT_LINGER_MS,
-            };
-            if group.is_idle(linger_ms) {
+            if group.is_idle(i64::from(linger_ms(group.role()))) {
                 group.end(Reason::Program);
             } else if group.is_active() {
                 group.tidy_some();
