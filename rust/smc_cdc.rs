@@ -274,10 +274,18 @@ impl Connection {
             }),
             GFP_KERNEL,
         )?;
-        let token = connection.group().attach(connection.clone())?;
-        connection.token.populate(token);
+        // Before it is in the table: from then on the end of the link group may come, which looks for this.
         connection.core.lock().me = Some(connection.clone());
-        Ok(connection)
+        match connection.group().attach(connection.clone()) {
+            Ok(token) => {
+                connection.token.populate(token);
+                Ok(connection)
+            }
+            Err(e) => {
+                connection.finish();
+                Err(e)
+            }
+        }
     }
 
     /// The link group.

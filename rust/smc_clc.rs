@@ -169,7 +169,8 @@ fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
         return Err(DeclineReason::IPSEC.into());
     }
     let local = tcp.local_addr().map_err(Stop::Fatal)?;
-    let peer = tcp.peer_addr().map_err(Stop::Fatal)?;
+    // Only one that has been reset meanwhile has no peer.
+    let peer = tcp.peer_addr().map_err(|_| Stop::Fatal(ECONNRESET))?;
     match (as_ipv4(&local), as_ipv4(&peer)) {
         (Some(local), Some(peer)) => Ok(smc_ib::find_path(&*setup.net, local, peer)?),
         _ => Err(DeclineReason::NOSMCRDEV.into()),
