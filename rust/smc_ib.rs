@@ -59,7 +59,10 @@ struct State {
     devices: Mutex<KVec<Arc<Device>>>,
     /// Two random bytes that tell this module instance from an earlier one on the same host.
     instance: [u8; 2],
-    /// A random address for hosts without a device, which identifies them in a handshake that ends in a decline.
+    /// The device and the Ethernet address that give this host its id.
+    #[pin]
+    identity: Mutex<Option<(Arc<Device>, [u8; 6])>>,
+    /// A random address for hosts without one, which identifies them in a handshake that ends in a decline.
     substitute_mac: [u8; 6],
     /// Who keeps things on the devices.
     user: Arc<dyn DeviceUser>,
@@ -101,6 +104,12 @@ impl Client for Devices {
             .devices
             .lock()
             .retain(|d| !core::ptr::eq(&**d, &**device));
+        {
+            let mut identity = state.identity.lock();
+            if matches!(&*identity, Some((d, _)) if core::ptr::eq(&**d, &**device)) {
+                *identity = None;
+            }
+        }
         state.user.device_gone(device);
     }
 
@@ -137,6 +146,7 @@ impl Registration {
             pin_init!(State {
                 devices <- new_mutex!(KVec::new(), "smc_ib::devices"),
                 instance: [i, j],
+                identity <- new_mutex!(None, "smc_ib::identity"),
                 // A locally administered unicast address.
                 substitute_mac: [a & 0xfc | 0x02, b, c, d, e, f],
                 user,
@@ -152,38 +162,34 @@ impl Registration {
     }
 }
 
-/// The devices at this moment.
-fn devices() -> Result<KVec<Arc<Device>>> {
-    let state = STATE.get().ok_or(ENODEV)?;
-    let list = state.devices.lock();
-    let mut copy = KVec::with_capacity(list.len(), GFP_KERNEL)?;
-    for device in list.iter() {
-        copy.push(device.clone(), GFP_KERNEL)?;
-    }
-    Ok(copy)
+/// The devices, one after the other: while one is looked at others may come and go.
+fn devices() -> impl Iterator<Item = Arc<Device>> {
+    let state = STATE.get();
+    (0..).map_while(move |at| state.as_ref()?.devices.lock().get(at).cloned())
 }
 
-/// The id of this stack instance: two random bytes, and the Ethernet address of the first RoCE port (RFC 7609,
-/// appendix A.2.1).
+/// The id of this stack instance: two random bytes, and the Ethernet address of a RoCE port (RFC 7609, appendix A.2.1).
 ///
-/// It changes when the first device changes, which a peer takes for another host; its link groups with us have gone
-/// with the device anyway. May sleep.
+/// The port is the first one over which a path was found, for as long as its device is there. Whoever proposes or
+/// accepts has found a path, so that a peer never learns two ids of one host: it would take them for two hosts. Nothing
+/// is asked or allocated here that could fail.
 pub(crate) fn system_id() -> PeerId {
     let Some(state) = STATE.get() else {
         return PeerId::ZERO;
     };
-    let mac = devices()
-        .ok()
-        .and_then(|list| list.iter().find_map(first_mac))
-        .unwrap_or(state.substitute_mac);
+    let mac = match &*state.identity.lock() {
+        Some((_, mac)) => *mac,
+        None => state.substitute_mac,
+    };
     PeerId::new(state.instance, Mac(mac))
 }
 
-/// Ethernet address of a device's first RoCE v2 port.
-fn first_mac(device: &Arc<Device>) -> Option<[u8; 6]> {
-    let device = device.enter()?;
-    (1..=device.limits().ports).find_map(|port| {
-        let state = device.port(port).ok()?;
-        device.first_mac(port, state.gids)
-    })
+/// A path begins at this device, with this Ethernet address: it gives this host its id if it has none yet.
+fn identify(device: &Arc<Device>, mac: [u8; 6]) {
+    if let Some(state) = STATE.get() {
+        let mut identity = state.identity.lock();
+        if identity.is_none() && !device.is_going() {
+            *identity = Some((device.clone(), mac));
+        }
+    }
 }

@@ -137,9 +137,8 @@ pub(crate) fn find_path(
     local: [u8; 4],
     peer: [u8; 4],
 ) -> Result<Path, DeclineReason> {
-    let devices = super::devices().map_err(|_| DeclineReason::NOSMCRDEV)?;
     let mut best: Option<(DeviceUse, u32, GidEntry, MtuCode)> = None;
-    for device in devices.iter().filter_map(Device::enter) {
+    for device in super::devices().filter_map(|device| device.enter()) {
         if !device.visible_in(net) {
             continue;
         }
@@ -163,6 +162,7 @@ pub(crate) fn find_path(
     }
     let (device, port, gid, mtu) = best.ok_or(DeclineReason::NOSMCRDEV)?;
     let route = rdma::resolve(net, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
+    super::identify(device.device(), gid.mac);
     Ok(Path {
         device: device.device().clone(),
         port,

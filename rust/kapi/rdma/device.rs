@@ -344,15 +344,6 @@ impl DeviceUse {
             GidRef::new(found)?.entry(net, Some(local))
         })
     }
-
-    /// The Ethernet address of the first RoCE v2 GID of a port, whatever its namespace.
-    pub fn first_mac(&self, port: u32, gids: u32) -> Option<[u8; 6]> {
-        (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
-            // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
-            let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
-            Some(GidRef::new(found)?.l2()?.0)
-        })
-    }
 }
 
 /// A counted reference to an entry of a GID table.
