@@ -57,15 +57,22 @@ struct State {
     /// The devices, in the order in which they came.
     #[pin]
     devices: Mutex<KVec<Arc<Device>>>,
-    /// Two random bytes that tell this module instance from an earlier one on the same host.
-    instance: [u8; 2],
-    /// The device and the Ethernet address that give this host its id.
+    /// Who this host is for its peers.
     #[pin]
-    identity: Mutex<Option<(Arc<Device>, [u8; 6])>>,
+    identity: Mutex<Identity>,
     /// A random address for hosts without one, which identifies them in a handshake that ends in a decline.
     substitute_mac: [u8; 6],
     /// Who keeps things on the devices.
     user: Arc<dyn DeviceUser>,
+}
+
+/// Who this host is for its peers.
+struct Identity {
+    /// Two random bytes that tell this instance from an earlier one on the same host: of the module, or of the device
+    /// when that went and came again, as a peer may not have noticed that.
+    instance: [u8; 2],
+    /// The device that gives this host its id, and its Ethernet address.
+    from: Option<(Arc<Device>, [u8; 6])>,
 }
 
 /// Where [`State`] is found.
@@ -106,8 +113,12 @@ impl Client for Devices {
             .retain(|d| !core::ptr::eq(&**d, &**device));
         {
             let mut identity = state.identity.lock();
-            if matches!(&*identity, Some((d, _)) if core::ptr::eq(&**d, &**device)) {
-                *identity = None;
+            if matches!(&identity.from, Some((d, _)) if core::ptr::eq(&**d, &**device)) {
+                let [i, j, ..] = random::random_bytes();
+                *identity = Identity {
+                    instance: [i, j],
+                    from: None,
+                };
             }
         }
         state.user.device_gone(device);
@@ -145,8 +156,13 @@ impl Registration {
         let state = Arc::pin_init(
             pin_init!(State {
                 devices <- new_mutex!(KVec::new(), "smc_ib::devices"),
-                instance: [i, j],
-                identity <- new_mutex!(None, "smc_ib::identity"),
+                identity <- new_mutex!(
+                    Identity {
+                        instance: [i, j],
+                        from: None,
+                    },
+                    "smc_ib::identity"
+                ),
                 // A locally administered unicast address.
                 substitute_mac: [a & 0xfc | 0x02, b, c, d, e, f],
                 user,
@@ -170,26 +186,28 @@ fn devices() -> impl Iterator<Item = Arc<Device>> {
 
 /// The id of this stack instance: two random bytes, and the Ethernet address of a RoCE port (RFC 7609, appendix A.2.1).
 ///
-/// The port is the first one over which a path was found, for as long as its device is there. Whoever proposes or
+/// The port is the first one over which a path was found, for as long as its device is there; when that goes, so does
+/// the id, with the link groups that lived on it. Whoever proposes or
 /// accepts has found a path, so that a peer never learns two ids of one host: it would take them for two hosts. Nothing
 /// is asked or allocated here that could fail.
 pub(crate) fn system_id() -> PeerId {
     let Some(state) = STATE.get() else {
         return PeerId::ZERO;
     };
-    let mac = match &*state.identity.lock() {
+    let identity = state.identity.lock();
+    let mac = match &identity.from {
         Some((_, mac)) => *mac,
         None => state.substitute_mac,
     };
-    PeerId::new(state.instance, Mac(mac))
+    PeerId::new(identity.instance, Mac(mac))
 }
 
 /// A path begins at this device, with this Ethernet address: it gives this host its id if it has none yet.
 fn identify(device: &Arc<Device>, mac: [u8; 6]) {
     if let Some(state) = STATE.get() {
         let mut identity = state.identity.lock();
-        if identity.is_none() && !device.is_going() {
-            *identity = Some((device.clone(), mac));
+        if identity.from.is_none() && !device.is_going() {
+            identity.from = Some((device.clone(), mac));
         }
     }
 }
