@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Reads a capture of two SMC-R peers by tshark and holds it against the protocol.
+
+tshark is the independent reader of the bytes; the rules here are those that a
+dissector does not check: answers that are due, sequence numbers, fixed values.
+"""
+
+import argparse
+import collections
+import subprocess
+import sys
+
+CLC = {1: "Proposal", 2: "Accept", 3: "Confirm", 4: "Decline"}
+LLC = {
+    0x01: "Confirm Link", 0x02: "Add Link", 0x03: "Add Link Continuation", 0x04: "Delete Link",
+    0x05: "Request Add Link", 0x06: "Confirm Rkey", 0x07: "Test Link", 0x08: "Confirm Rkey Continuation",
+    0x09: "Delete Rkey",
+}
+CDC = 0xFE
+# The field that says whether a message of this kind answers another one.
+ANSWERS = {
+    "Confirm Link": "smc.confirm.link.response",
+    "Add Link": "smc.add.link.response",
+    "Add Link Continuation": "smc.add.link.cont.response",
+    "Delete Link": "smc.delete.link.response",
+    "Request Add Link": "smc.request.add.link.response",
+    "Confirm Rkey": "smc.confirm.rkey.response",
+    "Test Link": "smc.test.link.response",
+    "Delete Rkey": "smc.delete.rkey.response",
+}
+# RFC 7609, section 3.5: what is not answered within this is taken as lost.
+DUE_SECONDS = 2.0
+
+FIELDS = [
+    "frame.number", "frame.time_epoch", "ip.src", "_ws.malformed", "_ws.expert.severity",
+    "tcp.len", "smc.clc_msg", "smc.llc_msg", "infiniband.bth.opcode", "infiniband.bth.se", "infiniband.bth.destqp",
+    "smc.rmbe.ctrl.alert.token", "smc.rmbe.ctrl.seqno", "smc.rmbe.ctrl.failover.validation",
+    "smc.rmbe.ctrl.peer.prod.curs", "smc.rmbe.ctrl.peer.cons.curs",
+    "smc.proposal.smc.version", "smc.proposal.smc.version.relnum", "smc.proposal.smc.type",
+    "smc.proposal.smcv2.type", "smc.proposal.eid.count", "smc.proposal.eid",
+    "smc.accept.first.contact", "smc.accept.eid", "smc.accept.peer.host.name",
+    "smc.confirm.first.contact", "smc.confirm.eid", "smc.confirm.gid.list.entry_count",
+    *ANSWERS.values(),
+]
+# What a SEND is among the opcodes of a reliable connection.
+SEND_ONLY = 4
+
+
+def read(capture):
+    """Yields a dictionary of the named fields for every frame."""
+    command = ["tshark", "-n", "-o", "tcp.try_heuristic_first:TRUE", "-r", capture,
+               "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
+    for field in FIELDS:
+        command += ["-e", field]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for line in out.splitlines():
+        values = line.split("|")
+        if len(values) != len(FIELDS):
+            sys.exit(f"judge: {len(values)} values for {len(FIELDS)} fields: {line}")
+        yield {f: v for f, v in zip(FIELDS, values) if v != ""}
+
+
+def number(frame, field):
+    """The value of a number or flag, None if the frame has no such field."""
+    text = frame.get(field)
+    if text is None:
+        return None
+    if text in ("True", "False"):
+        return int(text == "True")
+    return int(text, 0)
+
+
+class Judge:
+    """Keeps what was seen and what was wrong."""
+
+    def __init__(self, ours, eid):
+        self.ours = ours
+        self.eid = eid
+        self.bad = []
+        self.seen = collections.Counter()
+        # (asker, kind) -> times of unanswered requests.
+        self.asked = collections.defaultdict(collections.deque)
+        self.longest = collections.defaultdict(float)
+        # (sender, queue pair, token) -> last sequence number.
+        self.sequence = {}
+        self.end = 0.0
+
+    def side(self, frame):
+        return "ours" if frame.get("ip.src") == self.ours else "peer"
+
+    def wrong(self, frame, text):
+        self.bad.append(f"frame {frame['frame.number']} from {self.side(frame)}: {text}")
+
+    def look(self, frame):
+        self.end = float(frame["frame.time_epoch"])
+        if "_ws.malformed" in frame:
+            self.wrong(frame, "malformed")
+        if number(frame, "infiniband.bth.opcode") == SEND_ONLY:
+            self.look_at_send(frame)
+        kind = number(frame, "smc.clc_msg")
+        if kind is not None:
+            self.look_at_clc(frame, CLC.get(kind, f"CLC {kind}"))
+
+    def look_at_send(self, frame):
+        kind = number(frame, "smc.llc_msg")
+        if kind is None:
+            self.wrong(frame, "a SEND that is no message of SMC")
+            return
+        if not number(frame, "infiniband.bth.se"):
+            self.wrong(frame, "a SEND that does not ask for an event")
+        if kind == CDC:
+            self.look_at_cdc(frame)
+            return
+        name = LLC.get(kind & 0x0F if kind & 0xF0 == 0x20 else kind)
+        if name is None:
+            self.wrong(frame, f"unknown message {kind:#x}")
+            return
+        side = self.side(frame)
+        answer = name in ANSWERS and number(frame, ANSWERS[name])
+        self.seen[side, name + (" answer" if answer else "")] += 1
+        if not answer:
+            self.asked[side, name].append((self.end, frame["frame.number"]))
+            return
+        asker = "peer" if side == "ours" else "ours"
+        if not self.asked[asker, name]:
+            self.wrong(frame, f"an answer to no {name}")
+            return
+        took = self.end - self.asked[asker, name].popleft()[0]
+        self.longest[side] = max(self.longest[side], took)
+        if took > DUE_SECONDS:
+            self.wrong(frame, f"{name} answered after {took:.1f} s")
+
+    def look_at_cdc(self, frame):
+        side = self.side(frame)
+        self.seen[side, "CDC"] += 1
+        key = side, frame["infiniband.bth.destqp"], frame["smc.rmbe.ctrl.alert.token"]
+        now, before = number(frame, "smc.rmbe.ctrl.seqno"), self.sequence.get(key)
+        self.sequence[key] = now
+        # A token returns with another connection, which starts at one (or zero).
+        if before is not None and now not in ((before + 1) & 0xFFFF, 0, 1):
+            self.wrong(frame, f"CDC sequence number {now} after {before}")
+
+    def look_at_clc(self, frame, name):
+        side = self.side(frame)
+        self.seen[side, name] += 1
+        if side == "peer":
+            return
+
+        def must(field, want):
+            got = frame.get(field)
+            if got is not None and field.endswith("eid"):
+                got = got.rstrip()
+            elif got is not None:
+                got = number(frame, field)
+            if got != want:
+                self.wrong(frame, f"{name}: {field} is {got}, not {want}")
+
+        if name == "Proposal":
+            must("smc.proposal.smc.version", 2)
+            must("smc.proposal.smc.version.relnum", 1)
+            must("smc.proposal.smc.type", 3)	# no version 1
+            must("smc.proposal.smcv2.type", 0)	# SMC-R
+            must("smc.proposal.eid.count", 1)
+            must("smc.proposal.eid", self.eid)
+        elif name == "Accept":
+            must("smc.accept.eid", self.eid)
+        elif name == "Confirm":
+            must("smc.confirm.eid", self.eid)
+            if number(frame, "smc.confirm.first.contact"):
+                must("smc.confirm.gid.list.entry_count", 1)
+
+    def finish(self, require):
+        for (side, name), times in self.asked.items():
+            for time, frame in times:
+                # What was asked at the very end cannot have been answered.
+                if name in ANSWERS and self.end - time > DUE_SECONDS:
+                    self.bad.append(f"frame {frame} from {side}: {name} was never answered")
+        for side in ("ours", "peer"):
+            for name in require:
+                if not self.seen[side, name]:
+                    self.bad.append(f"no {name} from {side} was captured")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Exit status: 0 all well, 1 not, 2 wrong usage.")
+    parser.add_argument("--eid", default="SMC-RS.DEFAULT", help="the EID that both have (default %(default)s)")
+    parser.add_argument("--require", default="", metavar="NAME,...",
+                        help="kinds of messages that both sides must have sent")
+    parser.add_argument("capture", help="file with what crossed the wire")
+    parser.add_argument("ours", help="address of the side whose values are known")
+    args = parser.parse_args()
+    judge = Judge(args.ours, args.eid)
+    for frame in read(args.capture):
+        judge.look(frame)
+    judge.finish([name for name in args.require.split(",") if name])
+    names = sorted({name for _, name in judge.seen})
+    print(f"{'message':<28} {'ours':>6} {'peer':>6}")
+    for name in names:
+        print(f"{name:<28} {judge.seen['ours', name]:>6} {judge.seen['peer', name]:>6}")
+    print("longest wait for an answer of LLC: "
+          f"{judge.longest['ours'] * 1000:.0f} ms from ours, {judge.longest['peer'] * 1000:.0f} ms from the peer")
+    for text in judge.bad:
+        print(f"wrong: {text}")
+    sys.exit(bool(judge.bad))
+
+
+if __name__ == "__main__":
+    main()
