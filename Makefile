@@ -63,6 +63,10 @@ check: ## build, lint and test everything; the last line counts the results
 check-debug: lab ## all selftests on a kernel full of checks; hours, and a kernel build the first time
 	@scripts/check-debug
 
+.PHONY: interop
+interop: module ## the C implementation of SMC and this module talk to each other, all cases
+	@scripts/interop --long
+
 .PHONY: format
 format: lab ## format the Rust sources in the kernel's style
 	@find rust host -name target -prune -o -name '*.rs' ! -name '*_generated.rs' -print 2>/dev/null | \
