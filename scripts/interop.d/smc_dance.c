@@ -480,7 +480,7 @@ int main(int argc, char **argv)
 	family = v6 ? AF_INET6 : AF_INET;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, on_alarm);
-	alarm(45);
+	alarm(120);
 
 	control = established("control", family, argv[2], port + 1, family, IPPROTO_TCP);
 	protocol = !strcmp(argv[4], "tcp") ? IPPROTO_TCP :
@@ -489,7 +489,7 @@ int main(int argc, char **argv)
 	if (child < 0)
 		fail("fork: %s", strerrorname_np(errno));
 	if (!child) {
-		alarm(40);
+		alarm(110);
 		sock = established("smc", family, argv[2], port,
 				   strcmp(argv[4], "smc") ? family : AF_SMC, protocol);
 		for (int i = 5; i < argc; i++) {
