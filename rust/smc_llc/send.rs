@@ -346,6 +346,12 @@ impl LinkGroup {
                     sink.on_tx_done(cookie, ok);
                 }
             }
+            Use::Llc if !ok => {
+                // The queue pair is broken: nothing that waits would get through.
+                queue.backlog.clear();
+                drop(queue);
+                self.queue_event.notify_all();
+            }
             Use::Llc => {
                 if let Ok(msg) = queue.backlog.remove(0) {
                     let ret = self.post_chain(&queue, slot, &[], &msg);
