@@ -179,6 +179,15 @@ pub fn find_link(group: &Candidate<'_>, wanted: &Wanted) -> Option<usize> {
     })
 }
 
+/// Whether a first contact with the queue pair `qpn` behind `gid` shows that a group's peer is gone.
+///
+/// A device gives a number to one queue pair at a time. Where a group has a link to that very number, the peer has lost
+/// its end of it, perhaps with its device or its whole system, and nothing was heard of that. Left alone it would be
+/// taken for the new group by whoever looks for a link with that number.
+pub fn is_superseded(group: &Candidate<'_>, gid: Gid, qpn: Qpn) -> bool {
+    group.links.iter().any(|l| l.gid == gid && l.qpn == qpn)
+}
+
 /// Gives out alert tokens: never zero, and the same one only after all others.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenAllocator {

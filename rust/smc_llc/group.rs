@@ -595,13 +595,25 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// First contact is over: connections may join.
+    /// First contact is over, as the peer has answered over the queue pair: connections may join.
     pub(super) fn activate(&self) -> Result {
+        // Before anybody can find this group by that number.
+        registry::end_superseded(self);
         self.life
             .cmpxchg(LIFE_NEW, LIFE_ACTIVE, Full)
             .map_err(|_| gone())?;
         self.heard();
         Ok(())
+    }
+
+    /// The peer's queue pair, once it is known.
+    pub(super) fn peer_qpn(&self) -> Qpn {
+        Qpn::truncate(self.peer_qpn.load(Acquire))
+    }
+
+    /// The peer's GID.
+    pub(super) fn peer_gid(&self) -> Gid {
+        self.params.peer_gid
     }
 
     /// The group as the matching rule sees it, handed to `f`.
@@ -611,7 +623,7 @@ impl LinkGroup {
             active: self.life.load(Acquire) == LIFE_ACTIVE,
             gid: self.params.peer_gid,
             mac: Mac::ZERO,
-            qpn: Qpn::truncate(self.peer_qpn.load(Acquire)),
+            qpn: self.peer_qpn(),
         }];
         f(&Candidate {
             identity: Identity {

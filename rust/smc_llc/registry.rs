@@ -53,6 +53,7 @@ use crate::{
         clc::Version,
         group::{
             find_link,
+            is_superseded,
             linger_ms,
             Identity,
             Wanted, //
@@ -245,6 +246,29 @@ impl Drop for Registration {
 /// Whether an operator wants the module to get empty: groups end within [`TICK_MS`], and none is made.
 fn draining() -> bool {
     NetCtx::of(NetNs::initial()).is_ok_and(|ctx| ctx.settings().drain())
+}
+
+/// Ends the groups whose peer uses the number of its queue pair anew, for `newcomer`. May sleep.
+pub(super) fn end_superseded(newcomer: &LinkGroup) {
+    let Some(registry) = REGISTRY.get() else {
+        return;
+    };
+    let (gid, qpn) = (newcomer.peer_gid(), newcomer.peer_qpn());
+    for group in registry.groups.lock().iter() {
+        if !core::ptr::eq(&**group, newcomer)
+            && group.is_alive()
+            && group.path().same_start(newcomer.path())
+            && group.with_candidate(|candidate| is_superseded(candidate, gid, qpn))
+        {
+            pr_info!(
+                "link group {:#x} ends: its peer uses queue pair {:#x} anew\n",
+                group.id(),
+                qpn.get()
+            );
+            // Nothing may be told the peer: it would reach the new queue pair.
+            group.broken();
+        }
+    }
 }
 
 /// Takes an ended group off the list.
