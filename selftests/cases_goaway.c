@@ -345,6 +345,59 @@ static void device_of_server_deleted_aborts(void)
 	device_delete(SERVER);
 }
 
+/* Notes which queue pairs the server's device has, or says whether it has one of those noted. */
+static bool queue_pairs(bool note_them)
+{
+	return !sh("ip netns exec %s rdma resource show qp link %s/1 | grep 'type RC' | "
+		   "grep -o 'lqpn [0-9]*' %s", getenv("SMC_NS_SERVER"), getenv("SMC_DEV_SERVER"),
+		   note_them ? "| tee /tmp/queue_pairs | grep ." : "| grep -xFf /tmp/queue_pairs");
+}
+
+/*
+ * A peer whose device goes and comes without a word begins its queue pair
+ * numbers anew.  The client's old group leads to the same number as the new
+ * one, and must not be taken for it.
+ */
+static void device_of_server_replaced_in_silence_starts_anew(void)
+{
+	const char *ns = getenv("SMC_NS_CLIENT");
+	struct pair p, q[3];
+
+	need_smcr();
+	/* The numbers of a new device begin where the next one's will. */
+	link_delete(SERVER);
+	link_add(SERVER);
+	need_smcr();
+	p = pair_make(&v4);
+	check_mode(p.c, SMC_RS_MODE_SMCR);
+	CHECK(queue_pairs(true));
+	CHECK_EQ(sh("ip netns exec %s nft 'table inet silence { chain in { type filter hook input "
+		    "priority 0; udp dport 4791 drop; }; }'", ns), 0);
+	link_delete(SERVER);
+	link_add(SERVER);
+	CHECK_EQ(sh("ip netns exec %s nft delete table inet silence", ns), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(q); i++) {
+		row("new connection %zu", i);
+		q[i] = pair_make(&v4);
+		check_mode(q[i].c, SMC_RS_MODE_SMCR);
+		check_mode(q[i].s, SMC_RS_MODE_SMCR);
+	}
+	row("%s", "");
+	if (!queue_pairs(false))
+		FAIL("the new device does not use the old one's numbers");
+	for (size_t i = 0; i < ARRAY_SIZE(q); i++) {
+		row("new connection %zu", i);
+		exchange(&q[i], 50000, 50000);
+		pair_close(&q[i]);
+	}
+	row("the old connection");
+	expect_aborted(p.s, true);
+	expect_aborted(p.c, false);
+	pair_close(&p);
+	row("at the end");
+	expect_unreferenced();
+}
+
 static void *send_until_error(void *arg)
 {
 	static __thread char buf[30000];
@@ -680,6 +733,7 @@ static const struct test_case cases[] = {
 	CASE_LIMIT(device_of_client_deleted_aborts, 40),
 	CASE_LIMIT(device_of_server_deleted_aborts, 40),
 	CASE_LIMIT(device_deleted_under_traffic_wakes_everybody, 40),
+	CASE_LIMIT(device_of_server_replaced_in_silence_starts_anew, 60),
 	CASE_LIMIT(namespace_deleted_connection_goes_on, 110),
 	CASE_LIMIT(unload_script_drains_and_unloads, 60),
 };

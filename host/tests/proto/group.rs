@@ -27,6 +27,27 @@ fn peer(n: u8, active: bool) -> LinkPeer {
 }
 
 #[test]
+fn group_whose_queue_pair_number_is_used_anew_is_superseded() {
+    let links = [peer(1, false), peer(2, true)];
+    for role in [Role::Client, Role::Server] {
+        let group = Candidate {
+            identity: identity(role),
+            ending: false,
+            conns: 1,
+            max_conns: 255,
+            rtoken_free: true,
+            links: &links,
+        };
+        for link in &links {
+            assert!(is_superseded(&group, link.gid, link.qpn));
+        }
+        // The same number of another device, and another number of the same one, are somebody else's.
+        assert!(!is_superseded(&group, peer(3, true).gid, links[1].qpn));
+        assert!(!is_superseded(&group, links[1].gid, peer(3, true).qpn));
+    }
+}
+
+#[test]
 fn connection_joins_the_group_that_matches() {
     let links = [peer(1, false), peer(2, true), peer(3, true)];
     let group = |role| Candidate {
