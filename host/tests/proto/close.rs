@@ -306,3 +306,47 @@ fn sending_is_allowed_in_two_states() {
     let may: Vec<S> = S::ALL.into_iter().filter(|s| s.may_send()).collect();
     assert_eq!(may, [S::Active, S::AppCloseWait1]);
 }
+
+#[test]
+fn machine_answers_what_its_users_ask() {
+    // May the application send, does the peer have to act, is all over; has the peer closed, is the descriptor open.
+    let answers = [
+        ("INIT", "- - -  - open"),
+        ("LISTEN", "- - -  - open"),
+        ("ACTIVE", "send - -  - open"),
+        ("PCW1 shut", "- wait -  - open"),
+        ("PCW1 shut both", "- wait -  - open"),
+        ("PCW1 closed", "- wait -  - -"),
+        ("PCW2 shut", "- wait -  - open"),
+        ("PCW2 shut both", "- wait -  - open"),
+        ("PCW2 closed", "- wait -  - -"),
+        ("ACW1 done", "send - -  - open"),
+        ("ACW1 closed", "send - -  closed open"),
+        ("ACW2 done", "- - -  - open"),
+        ("ACW2 closed", "- - -  closed open"),
+        ("AFCW shut", "- - -  closed open"),
+        ("AFCW shut both", "- - -  closed open"),
+        ("PFCW open", "- wait -  - open"),
+        ("PFCW closed", "- wait -  - -"),
+        ("PABW open", "- wait over  - open"),
+        ("PABW closed", "- wait over  - -"),
+        ("PRAB", "- - over  - open"),
+        ("CLOSED open", "- - over  - -"),
+    ];
+    let ways = ways();
+    assert_eq!(answers.len(), ways.len());
+    for ((name, want), (way, events)) in answers.iter().zip(ways) {
+        assert_eq!(*name, way);
+        let m = machine(&events);
+        let word = |yes, word| if yes { word } else { "-" };
+        let got = format!(
+            "{} {} {}  {} {}",
+            word(m.state().may_send(), "send"),
+            word(m.state().waits_for_peer(), "wait"),
+            word(m.state().is_over(), "over"),
+            word(m.peer_closed(), "closed"),
+            word(m.is_open(), "open"),
+        );
+        assert_eq!(got, *want, "{name}");
+    }
+}
