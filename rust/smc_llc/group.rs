@@ -18,6 +18,8 @@ use kernel::{
         Mutex, //
     },
     time::{
+        delay::fsleep,
+        Delta,
         Instant,
         Monotonic, //
     },
@@ -40,7 +42,8 @@ use super::{
     table::{
         ConnSink,
         Table, //
-    }, //
+    },
+    Deadline, //
 };
 use crate::{
     kapi::{
@@ -99,6 +102,12 @@ const DRAIN_MS: u32 = 500;
 
 /// How long the announcement of the end may take to reach the peer: the chains before it go first.
 const ANNOUNCE_MS: u32 = 600;
+
+/// How long a group that ends listens on: until the peer has said nothing for that long,
+const QUIET_MS: i64 = 200;
+
+/// and at most that long.
+const FAREWELL_MS: u32 = 800;
 
 /// The first contact is not finished.
 const LIFE_NEW: i32 = 0;
@@ -349,6 +358,7 @@ impl QpEvents for Events {
             return;
         };
         match demux(*first) {
+            Demux::Cdc if group.is_given_up() => {}
             Demux::Cdc => {
                 let Some(bytes) = head.first_chunk::<{ cdc::LEN }>() else {
                     return;
@@ -716,6 +726,28 @@ impl LinkGroup {
         self.ended.wait_ms(timeout_ms)
     }
 
+    /// Whether this side ends the group: what the peer says of connections does not matter any more.
+    fn is_given_up(&self) -> bool {
+        !self.is_alive() && Reason::from_number(self.reason.load(Acquire)) != Reason::ByPeer
+    }
+
+    /// Keeps the queue pair for what the peer still says: a server answers the announcement with one of its own, and
+    /// either side aborts connections. It does not matter here, but the peer's device wants it acknowledged, and one
+    /// that repeats without end (rxe with a retry count of 7) would keep the peer waiting for ever.
+    fn hear_out(&self, reason: Reason) {
+        let deadline = Deadline::after(FAREWELL_MS);
+        // A device that goes hears nothing, and who broke the protocol need not be waited for.
+        while reason != Reason::Violation
+            && !self.path.device().is_going()
+            && deadline.left().is_some()
+        {
+            fsleep(Delta::from_millis(QUIET_MS));
+            if self.now_ms().saturating_sub(self.last_heard.load(Acquire)) >= QUIET_MS {
+                break;
+            }
+        }
+    }
+
     /// Ends the group, as told in the documentation of this room. Runs once, in a work item.
     fn take_apart(self: &Arc<Self>) {
         let reason = Reason::from_number(self.reason.load(Acquire));
@@ -725,6 +757,7 @@ impl LinkGroup {
         if !self.failed.load(Acquire) {
             self.announce_end(reason);
             self.flush_llc(ANNOUNCE_MS);
+            self.hear_out(reason);
         }
 
         let sending = {
