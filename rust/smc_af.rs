@@ -132,14 +132,22 @@ struct SmcModule {
     _option: OptionRegistration,
 }
 
+/// Says why sysctls or socket types could not be registered.
+fn not_alone(error: &Error) {
+    pr_err!(
+        "cannot register net.smc or the socket types ({error:?}): if another implementation of SMC is loaded, unload it \
+         first: modprobe -r smc_diag smc\n"
+    );
+}
+
 impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let option = OptionRegistration::new(net_ctx::OPTION)?;
-        let nets = net_ctx::NetCtx::register()?;
+        let nets = net_ctx::NetCtx::register().inspect_err(not_alone)?;
         let cdc = smc_cdc::Registration::new()?;
         let llc = smc_llc::Registration::new()?;
         let ib = smc_ib::Registration::new(llc.device_user())?;
-        let af = smc_af::Registration::new()?;
+        let af = smc_af::Registration::new().inspect_err(not_alone)?;
         Ok(Self {
             _af: af,
             _ib: ib,
