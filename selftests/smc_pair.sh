@@ -143,8 +143,8 @@ unload() {
 	local status=0 began=$SECONDS
 	refused=1
 	unloaded=1
-	# More messages to and fro than there is time for.
-	if transfer unload "-b 10000 --ping 20000000" "-b 10000 --ping 20000000"; then
+	# More than there is time for.
+	if transfer unload "--no-hash -b 134217728 -R 134217728" "--no-hash -b 134217728 -R 134217728"; then
 		note "the transfer came to an end"
 		status=1
 	fi
