@@ -266,6 +266,21 @@ fn lost_data_is_noticed() {
 }
 
 #[test]
+fn validation_for_an_aborted_connection_is_no_lie() {
+    let mut p = Pair::new(Setup::default());
+    p.sides[0].conn.request_abort();
+    p.push(0);
+    // Data arrives that nobody wants any more; then its sender changes links.
+    p.write(1, 4);
+    p.deliver(1);
+    p.complete(1);
+    let m = p.sides[1].conn.begin_failover().unwrap();
+    assert_eq!(m.seq, 1);
+    let _ = p.receive(0, &m);
+    assert_eq!(p.sides[0].violation, None);
+}
+
+#[test]
 fn validation_that_lies_behind_is_fine() {
     for (sent, received, ok) in [
         (5, 5, true),

@@ -80,15 +80,16 @@ impl Conn {
     ///
     /// Names the rule that was broken. The caller aborts the connection.
     pub fn on_cdc(&mut self, msg: &Message) -> Result<RxEffects, ConnViolation> {
-        if msg.prod_flags.failover_validation {
-            return self.on_validation(msg.seq);
-        }
         if self.dead {
-            // Only the peer's close flags are of interest now (RFC 7609, section 4.8.2).
+            // Only the peer's close flags are of interest now (RFC 7609, section 4.8.2). Numbers
+            // are not kept any more, so a validation says nothing about data that was lost.
             return Ok(RxEffects {
                 close: self.note_close(msg.conn_flags),
                 ..RxEffects::default()
             });
+        }
+        if msg.prod_flags.failover_validation {
+            return self.on_validation(msg.seq);
         }
         let mut fx = RxEffects::default();
         if msg.seq.wrapping_sub(self.seq_recv) >= SEQ_HALF {
