@@ -134,6 +134,9 @@ pub struct Conn {
     cdc_due: bool,
     /// The peer has changed links, so its cursors may lie behind what we know for a while.
     peer_moved: bool,
+    /// A chain of the present link has failed: what it said is repeated on another link, or the
+    /// link group ends.
+    failed: bool,
     /// Nothing may be posted any more.
     dead: bool,
 }
@@ -197,6 +200,7 @@ impl Conn {
             sent_close: ConnFlags::from_byte(0),
             cdc_due: false,
             peer_moved: false,
+            failed: false,
             dead: false,
         }
     }
@@ -209,6 +213,13 @@ impl Conn {
     /// Plans whose completion has not come back; buffers may go away only when this is zero.
     pub const fn posted(&self) -> u32 {
         self.posted
+    }
+
+    /// Whether nothing is on its way, nothing is due, and nothing that failed has to be repeated: a
+    /// connection that has ended may go. A last word that was lost with its link keeps it until
+    /// [`Conn::begin_failover`] repeats that, or [`Conn::kill`] gives it up.
+    pub fn is_settled(&self) -> bool {
+        self.posted == 0 && (self.dead || !(self.failed || self.has_work()))
     }
 
     /// Close flags the peer has set so far.

@@ -139,12 +139,7 @@ impl Core {
 
     /// Whether the connection has ended and nothing of it is on its way.
     pub(super) fn is_over(&self) -> bool {
-        self.ended
-            && self.me.is_some()
-            && self
-                .conn
-                .as_ref()
-                .is_none_or(|conn| conn.posted() == 0 && (conn.is_dead() || !conn.has_work()))
+        self.ended && self.me.is_some() && self.conn.as_ref().is_none_or(Conn::is_settled)
     }
 
     /// The peer's close flags, one event each; says whether the socket has to look.

@@ -132,7 +132,7 @@ impl World {
             }
             let conn = &self.pair.sides[i].conn;
             let s = &mut self.socks[i];
-            if s.finished && !s.released && idle && (conn.is_dead() || !conn.has_work()) {
+            if s.finished && !s.released && conn.is_settled() {
                 s.released = true;
             }
         }

@@ -381,3 +381,35 @@ fn done_flag_is_repeated_with_the_last_byte_only() {
         .collect();
     assert_eq!(flags, [false, false, true]);
 }
+
+#[test]
+fn last_word_that_was_lost_keeps_the_connection_until_it_is_repeated() {
+    let closed = ConnFlags {
+        closed: true,
+        ..ConnFlags::default()
+    };
+    let mut p = Pair::new(Setup::default());
+    p.close(1, closed);
+    p.deliver(1);
+    p.complete(1);
+    p.close(0, closed);
+    let plan = p.sides[0].chains.pop_front().unwrap();
+    assert!(!p.sides[0].conn.is_settled());
+    // The link dies with the message.
+    let _ = p.sides[0].conn.tx_failed(plan.token);
+    assert_eq!(p.sides[0].conn.posted(), 0);
+    assert!(!p.sides[0].conn.is_settled());
+    let mut killed = p.sides[0].conn.clone();
+    killed.kill();
+    assert!(killed.is_settled());
+    let m = p.sides[0].conn.begin_failover().unwrap();
+    let _ = p.receive(1, &m);
+    p.push(0);
+    p.deliver(0);
+    assert!(p.sides[1].peer.closed);
+    p.complete(0);
+    assert!(p.sides[0].conn.is_settled());
+    // What fails late on the link that was left has been repeated already.
+    let _ = p.sides[0].conn.tx_failed(plan.token);
+    assert!(p.sides[0].conn.is_settled());
+}

@@ -323,7 +323,7 @@ impl Conn {
 
     /// A chain has failed or was flushed: nothing is freed, the bytes stay for another link.
     pub fn tx_failed(&mut self, token: TxToken) -> DoneEffects {
-        let _ = token;
+        self.failed |= token.epoch == self.epoch;
         self.posted = self.posted.saturating_sub(1);
         self.done_effects(0)
     }
@@ -360,6 +360,7 @@ impl Conn {
             return None;
         }
         self.epoch = self.epoch.wrapping_add(1);
+        self.failed = false;
         self.sent = self.fin.max(self.peer_cons);
         self.cdc_due = true;
         // It goes out again with the last byte that is repeated.
