@@ -109,26 +109,25 @@ impl World {
         }
     }
 
-    /// Our keys on a new link: those that the peer has, and the one that is being told. Its table
-    /// has room for no more than one message carries.
+    /// Our keys on a new link: those that the peer may have, and the one that is being told. Its
+    /// table has room for no more than one message carries; what is withdrawn next comes last.
     fn moved(&self, h: usize, g: usize, old: usize, new: usize) -> Vec<MovedRtoken> {
         let key = |rmb: usize, col: usize| self.verbs.rmbs[rmb].keys[col];
-        let moved: Vec<_> = self.hosts[h].groups[g]
-            .rmbs
-            .iter()
-            .filter(|r| self.verbs.rmbs[**r].known)
+        let mut rmbs = self.hosts[h].groups[g].rmbs.clone();
+        rmbs.retain(|r| self.verbs.rmbs[*r].known);
+        rmbs.sort_by_key(|r| self.verbs.rmbs[*r].retired);
+        rmbs.into_iter()
             .filter_map(|r| {
-                let (reference, _) = key(*r, old)?;
-                let (rkey, vaddr) = key(*r, new)?;
+                let (reference, _) = key(r, old)?;
+                let (rkey, vaddr) = key(r, new)?;
                 Some(MovedRtoken {
                     reference: Rkey(reference),
                     rkey: Rkey(rkey),
                     vaddr: Vaddr(vaddr),
                 })
             })
-            .collect();
-        assert!(moved.len() <= MAX_RTOKENS + 1);
-        moved.into_iter().take(MAX_RTOKENS).collect()
+            .take(MAX_RTOKENS)
+            .collect()
     }
 
     /// The client takes a server's offer or refuses it.
@@ -426,6 +425,7 @@ impl World {
         let (new, becomes, first) = (a.new, a.becomes, a.first.is_some());
         let _ = self.link_event(h, g, new, LinkEvent::Confirmed);
         self.reach.hit("type", becomes, "");
+        self.check_keys(h, g);
         let now = self.now;
         let group = self.grp(h, g);
         group.links[new].as_mut().unwrap().heard = now;

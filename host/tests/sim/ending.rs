@@ -120,9 +120,11 @@ impl World {
         let Some(Change::Delete(d)) = self.grp(h, g).change.take() else {
             return;
         };
+        let mut ended = None;
         if let Some(col) = d.col {
             let current = self.grp(h, g).by_id(d.what.link_num);
             if current == Some(col) {
+                ended = Some(col);
                 // A connection may have come to it meanwhile.
                 let actions = self.link_event(h, g, col, LinkEvent::Deleted);
                 if actions.evacuate {
@@ -132,6 +134,9 @@ impl World {
             }
         }
         self.finish(h, g, d.id);
+        if let Some(col) = ended {
+            self.nothing_comes(h, g, col);
+        }
     }
 
     /// A host has noticed that a link is lost.
@@ -165,10 +170,7 @@ impl World {
                 self.add_event(h, g, AddEvent::LinkGone);
             }
         }
-        let gone: Vec<_> = self.grp(h, g).flows.link_gone(col).collect();
-        for id in gone {
-            self.give_up(h, g, id, AddEvent::LinkGone);
-        }
+        self.nothing_comes(h, g, col);
         if self.grp(h, g).life == Life::Ending {
             return;
         }
@@ -192,6 +194,14 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// Exchanges that wait for a message on a link that has ended wait no longer.
+    fn nothing_comes(&mut self, h: usize, g: usize, col: usize) {
+        let gone: Vec<_> = self.grp(h, g).flows.link_gone(col).collect();
+        for id in gone {
+            self.give_up(h, g, id, AddEvent::LinkGone);
         }
     }
 
@@ -224,11 +234,36 @@ impl World {
         self.drain(q);
         let socks: Vec<_> = self.grp(h, g).conns.values().copied().collect();
         for s in socks {
-            if self.socks[s].col == col {
-                let usable = self.usable(h, g);
-                if let Some(to) = pick_other(&usable, col) {
-                    self.move_conn(s, to);
+            if self.socks[s].col != col {
+                continue;
+            }
+            let mut usable = self.usable(h, g);
+            // Once a side has closed the peer may have withdrawn its key; messages need none.
+            let sock = &self.socks[s];
+            let writes = sock
+                .conn
+                .as_ref()
+                .is_none_or(|c| !c.peer_close().closed && !c.sent_close().closed);
+            if let Some(row) = sock.row.filter(|_| writes) {
+                // The peer may have left a link that looks good from here, but not for no reason.
+                for (c, link) in usable.iter_mut().enumerate() {
+                    let known = self.grp(h, g).table().get(row, c).is_some();
+                    assert!(
+                        known
+                            || !link.active
+                            || self.grp(h, g).disturbed
+                            || self.socks[s].excuse.is_some(),
+                        "no key of the peer on link {c}: {}",
+                        self.socks[s].describe()
+                    );
+                    link.active &= known;
                 }
+            }
+            match pick_other(&usable, col) {
+                Some(to) => self.move_conn(s, to),
+                None if self.grp(h, g).active().any(|c| c != col) => self.cannot_move(s),
+                // The group ends.
+                None => {}
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::proto::group::*;
 use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
 
+use super::sock::Phase;
 use super::verbs::{Back, Wr};
 use super::world::{Ev, World};
 
@@ -477,6 +478,11 @@ impl World {
     /// Ends an exchange and begins what was parked.
     pub fn finish(&mut self, h: usize, g: usize, id: FlowId) {
         let next = self.grp(h, g).flows.finish(id);
+        self.begin_next(h, g, next);
+    }
+
+    /// Begins what was parked, or lets others have their turn.
+    pub fn begin_next(&mut self, h: usize, g: usize, next: Option<Next>) {
         if let Some(next) = &next {
             let kind = match next {
                 Next::AddLink(_) => "AddLink",
@@ -628,6 +634,9 @@ impl World {
             let all = DeleteLink::everything(true, DeleteLink::PROGRAM);
             return self.end_group(h, g, Some(all), "it is idle");
         }
+        if self.grp(h, g).flows.is_idle() {
+            self.check_keys(h, g);
+        }
         for col in 0..LINK_SLOTS {
             let Some(link) = &mut self.grp(h, g).links[col] else {
                 continue;
@@ -651,6 +660,33 @@ impl World {
             self.reach.hit("effect", "silence", verdict);
         }
         self.pump(h, g);
+    }
+
+    /// In an undisturbed group each connection has the key of its peer on every link.
+    pub fn check_keys(&mut self, h: usize, g: usize) {
+        let group = self.grp(h, g);
+        if group.disturbed {
+            return;
+        }
+        let active: Vec<_> = group.active().collect();
+        let socks: Vec<_> = group.conns.values().copied().collect();
+        for s in socks {
+            let sock = &self.socks[s];
+            let (Some(row), None, Phase::Smc) = (sock.row, sock.excuse, sock.phase) else {
+                continue;
+            };
+            for c in &active {
+                assert!(
+                    self.grp(h, g).table().get(row, *c).is_some()
+                        || self.socks[s]
+                            .conn
+                            .as_ref()
+                            .is_some_and(|c| c.peer_close().closed || c.sent_close().closed),
+                    "no key of the peer on link {c}: {}",
+                    self.socks[s].describe()
+                );
+            }
+        }
     }
 
     /// Whether the other side of a group has no connection either, and has withdrawn all keys.

@@ -98,13 +98,11 @@ impl World {
                             tries: tries + 1,
                         };
                         self.grp(h, g).jobs.push_back(job);
-                        let next = self.grp(h, g).flows.finish(id);
-                        assert!(next.is_none() || self.grp(h, g).role == Role::Server);
                         // The change of links is waited for.
-                        let wait = 1000 << tries.min(9);
-                        self.soon(wait, Ev::Pump(h, g));
-                        if next.is_some() {
-                            self.finish_parked(h, g, next);
+                        let next = self.grp(h, g).flows.finish(id);
+                        match next {
+                            Some(_) => self.begin_next(h, g, next),
+                            None => self.soon(1000 << tries.min(9), Ev::Pump(h, g)),
                         }
                     }
                     Some(KeyAnswer::Taken) => {
@@ -123,27 +121,6 @@ impl World {
                 self.finish(h, g, id);
             }
             (job, other) => panic!("{job:?} {other:?}"),
-        }
-    }
-
-    /// What was parked behind keys that have to wait.
-    fn finish_parked(&mut self, h: usize, g: usize, next: Option<Next>) {
-        match next {
-            Some(Next::DeleteLink(m)) => {
-                self.reach.hit("next", Role::Server, "DeleteLink");
-                let id = self.grp(h, g).flows.begin(Exchange::DeleteLink).unwrap();
-                let via = self.grp(h, g).active().next();
-                match via {
-                    Some(via) => self.start_delete(h, g, id, m, via, true),
-                    None => self.finish(h, g, id),
-                }
-            }
-            Some(Next::AddLink(_)) => {
-                self.reach.hit("next", Role::Server, "AddLink");
-                let id = self.grp(h, g).flows.begin(Exchange::AddLink).unwrap();
-                self.offer(h, g, id, None);
-            }
-            None => {}
         }
     }
 

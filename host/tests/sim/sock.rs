@@ -516,10 +516,7 @@ impl World {
         let over = sock.finished
             && sock.phase == Phase::Smc
             && !sock.released
-            && sock
-                .conn
-                .as_ref()
-                .is_none_or(|c| c.posted() == 0 && (c.is_dead() || !c.has_work()));
+            && sock.conn.as_ref().is_none_or(Conn::is_settled);
         if over && sock.group.is_some() {
             self.release(s);
         }
@@ -778,6 +775,19 @@ impl World {
             });
             self.kick(q);
             self.push(s);
+        }
+    }
+
+    /// The peer has no buffer on any other link.
+    pub fn cannot_move(&mut self, s: usize) {
+        self.excuse(s, "no key on another link");
+        self.reach.hit("effect", "key", "missing on another link");
+        match self.socks[s].phase {
+            Phase::Smc if self.socks[s].machine.state() != State::Closed => {
+                self.event(s, Event::LocalAbort);
+            }
+            Phase::Smc => {}
+            _ => self.fatal(s),
         }
     }
 
@@ -1418,7 +1428,9 @@ impl World {
         let calm = self.plan.trouble.is_empty() && self.plan.decline == 0 && self.plan.rude == 0;
         let common = (self.plan.v1[0] && self.plan.v1[1])
             || (self.plan.v2[0].is_some() && self.plan.v2[1].is_some());
-        if calm && common && !self.plan.noise {
+        // A peer's table that is full is a reason too.
+        let room = self.plan.rows >= self.plan.conns || self.plan.crowd;
+        if calm && common && room && !self.plan.noise {
             assert!(a.excuse.is_none(), "{}", both());
         }
         self.reach.hit("end", a.excuse.unwrap_or("good"), modes);

@@ -169,7 +169,9 @@ pub fn pick_link(links: &[Usable]) -> Option<usize> {
     best(links, |_| true)
 }
 
-/// The column of the link that takes over from the one in column `failed`.
+/// The column of the link that takes over from the one in column `failed`. Links on which no key of
+/// the connection's peer is known are no choice: the peer may have left them already. Without a
+/// choice the connection is aborted.
 pub fn pick_other(links: &[Usable], failed: usize) -> Option<usize> {
     best(links, |i| i != failed)
 }
