@@ -63,6 +63,18 @@ tap_skip_all() { # reason
 	exit "$ksft_skip"
 }
 
+# Runs a program that prints results of its own, and makes them this script's.
+tap_from() { # command...
+	local line
+	while read -r line; do
+		case $line in
+		'ok '*) tap_result ok "${line#ok * }" ;;
+		'not ok '*) tap_result "not ok" "${line#not ok * }" ;;
+		*) printf '%s\n' "$line" ;;
+		esac
+	done < <("$@" 2>&1)
+}
+
 tap_end() {
 	if ((tap_failed)); then
 		exit "$ksft_fail"

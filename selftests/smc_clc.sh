@@ -25,12 +25,6 @@ if ! { ip netns add "$server" && ip netns add "$client" &&
 	ip netns exec "$client" nft 'add table ip smcl; add chain ip smcl in { type filter hook prerouting priority -300; }; add rule ip smcl in meta l4proto tcp drop'; }; then
 	note "the namespaces cannot be made"
 fi
-while read -r line; do
-	case $line in
-	'ok '*) tap_result ok "${line#ok * }" ;;
-	'not ok '*) tap_result "not ok" "${line#not ok * }" ;;
-	*) printf '%s\n' "$line" ;;
-	esac
-done < <("$here/clc_cases.py" "$server" "$client" 2>&1)
+tap_from "$here/clc_cases.py" "$server" "$client"
 log_check clc_no_message_above_notice
 tap_end

@@ -25,12 +25,6 @@ if ! { ip netns add "$server" && ip netns add "$client" &&
 	ip -n "$server" link set veth0 up && ip -n "$client" link set veth0 up; }; then
 	note "the namespaces cannot be made"
 fi
-while read -r line; do
-	case $line in
-	'ok '*) tap_result ok "${line#ok * }" ;;
-	'not ok '*) tap_result "not ok" "${line#not ok * }" ;;
-	*) printf '%s\n' "$line" ;;
-	esac
-done < <("$here/option_cases.py" "$server" "$client" 2>&1)
+tap_from "$here/option_cases.py" "$server" "$client"
 log_check option_no_message_above_notice
 tap_end
