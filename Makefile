@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 # A prepared kernel tree with Rust metadata to build for, instead of the lab's.
 KDIR ?=
+# The module that "install" installs.
+KO ?= smc_rs.ko
 # Passed on to the kernel's build.
 KBUILD_ARGS := $(if $(V),V=$(V)) $(if $(CLIPPY),CLIPPY=$(CLIPPY))
 CHECKOUT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
@@ -41,14 +43,14 @@ endif
 .PHONY: install
 install: ## install the built module (with KDIR, for that kernel) and its aliases
 ifeq ($(KDIR),)
-	@test -e smc_rs.ko || { echo "install: build the module first: make" >&2; exit 1; }
+	@test -e "$(KO)" || { echo "install: build the module first: make" >&2; exit 1; }
 	@{ command -v modinfo && command -v depmod; } >/dev/null || { echo "install: there is no modinfo or depmod here" >&2; \
 		echo "install: remedy: apt install kmod, and run this as root" >&2; exit 1; }
-	@release=$$(modinfo -F vermagic smc_rs.ko) && release=$${release%% *} && test -n "$$release" && \
+	@release=$$(modinfo -F vermagic "$(KO)") && release=$${release%% *} && test -n "$$release" && \
 	dir="$(INSTALL_MOD_PATH)/lib/modules/$$release" && \
 	{ test -d "$$dir" || { echo "install: there is no kernel $$release here ($$dir)" >&2; \
 		echo "install: remedy: install that kernel, or build with make KDIR=... for yours" >&2; exit 1; }; } && \
-	install -D -m 644 smc_rs.ko "$$dir/updates/smc_rs.ko" && \
+	install -D -m 644 "$(KO)" "$$dir/updates/smc_rs.ko" && \
 	depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release" && \
 	echo "installed $$dir/updates/smc_rs.ko"
 else
