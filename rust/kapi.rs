@@ -12,6 +12,7 @@ pub mod net;
 pub mod pages;
 pub mod random;
 pub mod rdma;
+pub mod rivals;
 pub mod sync;
 pub mod uts;
 pub mod work;

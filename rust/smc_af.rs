@@ -21,9 +21,18 @@
     clippy::unwrap_used
 )]
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    str::CStr, //
+};
 
-use self::kapi::net::option::OptionRegistration;
+use self::kapi::{
+    net::option::OptionRegistration,
+    rivals::{
+        Rivals,
+        RivalsRegistration, //
+    },
+};
 
 mod proto;
 
@@ -66,6 +75,7 @@ mod smc_af {
 
     use crate::kapi::{
         net::{
+            FamilyRegistration,
             TypeNames,
             TypesRegistration, //
         },
@@ -87,15 +97,29 @@ mod smc_af {
         _queue: QueueRegistration,
     }
 
+    /// The address family, which one implementation of SMC alone can have.
+    pub(crate) struct Family(FamilyRegistration<socket::SmcSock>);
+
+    impl Family {
+        /// Takes it; there are no sockets yet.
+        ///
+        /// # Errors
+        ///
+        /// `EEXIST` when another implementation has it.
+        pub(crate) fn claim() -> Result<Self> {
+            socket::TYPES.claim().map(Self)
+        }
+    }
+
     impl Registration {
         /// Begins to offer sockets.
         ///
         /// # Errors
         ///
-        /// `EEXIST` when another implementation of SMC is there; `ENOMEM`.
-        pub(crate) fn new() -> Result<Self> {
+        /// `ENOMEM`.
+        pub(crate) fn new(family: &Family) -> Result<Self> {
             let queue = HANDSHAKES.register(c"smc_handshake", Kind::Unbound)?;
-            let types = socket::TYPES.register(TypeNames {
+            let types = family.0.offer(TypeNames {
                 v4: c"SMC",
                 v6: c"SMC6",
             })?;
@@ -130,24 +154,38 @@ struct SmcModule {
     _nets: net_ctx::Registration,
     /// The TCP option.
     _option: OptionRegistration,
+    /// The address family.
+    _family: smc_af::Family,
+    /// Keeps other implementations out.
+    _rivals: RivalsRegistration,
 }
 
-/// Says why sysctls or socket types could not be registered.
+/// What cannot be loaded beside this module.
+static RIVALS: Rivals = Rivals::new(&[c"smc"], rival_refused);
+
+/// Says why another implementation was refused.
+fn rival_refused(name: &CStr) {
+    pr_err!("the module {name:?} is another implementation of SMC: to load it, unload this one first (smc-unload)\n");
+}
+
+/// Says why the address family could not be had.
 fn not_alone(error: &Error) {
     pr_err!(
-        "cannot register net.smc or the socket types ({error:?}): if another implementation of SMC is loaded, unload it \
-         first: modprobe -r smc_diag smc\n"
+        "another implementation of SMC is loaded ({error:?}): to load this one, unload it first (modprobe -r smc_diag smc)\n"
     );
 }
 
 impl kernel::Module for SmcModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        // Before anything that both would register: what the kernel does about that harms the earlier one.
+        let rivals = RIVALS.register()?;
+        let family = smc_af::Family::claim().inspect_err(not_alone)?;
         let option = OptionRegistration::new(net_ctx::OPTION)?;
-        let nets = net_ctx::NetCtx::register().inspect_err(not_alone)?;
+        let nets = net_ctx::NetCtx::register()?;
         let cdc = smc_cdc::Registration::new()?;
         let llc = smc_llc::Registration::new()?;
         let ib = smc_ib::Registration::new(llc.device_user())?;
-        let af = smc_af::Registration::new().inspect_err(not_alone)?;
+        let af = smc_af::Registration::new(&family)?;
         Ok(Self {
             _af: af,
             _ib: ib,
@@ -155,6 +193,8 @@ impl kernel::Module for SmcModule {
             _cdc: cdc,
             _nets: nets,
             _option: option,
+            _family: family,
+            _rivals: rivals,
         })
     }
 }

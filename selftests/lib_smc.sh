@@ -37,6 +37,7 @@ dev_server=$ns_server
 have_net=
 loaded_here=
 log_mark=
+aliases=/run/modprobe.d/smct$$.conf
 
 tap_start() { # number of cases
 	printf 'TAP version 13\n1..%d\n' "$1"
@@ -225,9 +226,16 @@ net_down() {
 	ip netns del "$ns_server" 2>/dev/null || :
 }
 
+# Where an SMC socket loads what: by alias neither this module, which is loaded
+# and unloaded here by name, nor another implementation.
+modprobe_rules() {
+	mkdir -p "${aliases%/*}" && cat >"$aliases"
+}
+
 cleanup() {
 	local status=$?
 	trap - EXIT
+	rm -f "$aliases"
 	net_down
 	if [[ -n $loaded_here ]] && module_loaded; then
 		busywait 10000 rmmod smc_rs 2>/dev/null || note "the module cannot be unloaded"
@@ -240,6 +248,7 @@ script_start() {
 	need_root
 	trap cleanup EXIT
 	trap 'exit 1' INT TERM
+	modprobe_rules <<<$'blacklist smc\nblacklist smc_rs'
 }
 
 # From here on the kernel's complaints are ours.

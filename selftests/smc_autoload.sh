@@ -14,13 +14,12 @@
 
 tree=/lib/modules/$(uname -r)
 stage=${SMC_STAGE:-$here/../build/install}$tree
-forbidden=/run/modprobe.d/smct$$.conf
 mounted=
 was_loaded=
 
 autoload_end() {
 	local status=$?
-	rm -f "$forbidden"
+	rm -f "$aliases"
 	if module_loaded; then busywait 10000 rmmod smc_rs 2>/dev/null || :; fi
 	[[ -z $mounted ]] || umount "$(realpath "$tree")" || :
 	if [[ -n $was_loaded ]]; then module_load || :; fi
@@ -69,14 +68,14 @@ if ! modinfo -n smc_rs >/dev/null 2>&1; then
 	mounted=1
 fi
 
+modprobe_rules <<<'blacklist smc'
 tap_start 4
 loads_by socket_of_the_family_loads 43 0
 loads_by protocol_of_ipv4_loads 2 256
 loads_by protocol_of_ipv6_loads 10 256
 
 # As modprobe.d(5) has it, and by the error of a family that is not there.
-mkdir -p "${forbidden%/*}"
-echo 'install smc_rs /bin/false' >"$forbidden"
+modprobe_rules <<<$'blacklist smc\ninstall smc_rs /bin/false'
 unloaded || note "the module cannot be unloaded"
 answer=$(open_socket 43 0)
 if [[ $answer == EAFNOSUPPORT ]] && ! module_loaded; then

@@ -4,6 +4,7 @@
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/notifier.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
 #include <linux/sched.h>

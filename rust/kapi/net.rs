@@ -15,6 +15,7 @@ pub mod option;
 mod sock;
 pub mod sysctl;
 mod tcp;
+mod types;
 mod wake;
 
 pub use msg::{
@@ -38,10 +39,7 @@ pub use netns::{
 pub use ops::{
     Name,
     PollTable,
-    SocketOps,
-    SocketTypes,
-    TypeNames,
-    TypesRegistration, //
+    SocketOps, //
 };
 pub use sock::{
     Family,
@@ -54,6 +52,12 @@ pub use tcp::{
     Shutdown,
     TcpSocket,
     TcpState, //
+};
+pub use types::{
+    FamilyRegistration,
+    SocketTypes,
+    TypeNames,
+    TypesRegistration, //
 };
 pub use wake::WakeHook;
 

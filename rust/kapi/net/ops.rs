@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket of the module does in each system call, and the registration of its types with the kernel.
+//! What a socket of the module does in each system call.
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use core::{
-    cell::UnsafeCell,
-    marker::{
-        PhantomData,
-        PhantomPinned, //
-    },
-    mem::offset_of,
+    marker::PhantomData,
     ptr, //
 };
 
 use kernel::{
-    error::{
-        from_result,
-        to_result, //
-    },
+    error::from_result,
     ffi::{
         c_char,
         c_int,
@@ -32,6 +24,10 @@ use kernel::{
 use smc_bindings as bindings;
 
 use super::{
+    types::{
+        SocketTypes,
+        PF_SMC, //
+    },
     unsigned,
     Address,
     Family,
@@ -156,237 +152,6 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn work(sk: &SockRef<Self>);
 }
 
-/// What the kernel keeps pointers to, and partly writes to.
-struct Tables {
-    /// The kinds of sock: for IPv4 and for IPv6.
-    protos: [bindings::proto; 2],
-    /// `socket(AF_INET or AF_INET6, SOCK_STREAM, number)`.
-    switches: [bindings::inet_protosw; 2],
-    /// `socket(family, …)`.
-    family: bindings::net_proto_family,
-    /// The kernel links these.
-    _pin: PhantomPinned,
-}
-
-/// The socket types of the module: a static, empty until it is registered.
-pub struct SocketTypes<T: SocketOps> {
-    /// The tables.
-    tables: UnsafeCell<Tables>,
-    /// What the sockets do.
-    _ops: PhantomData<T>,
-}
-
-// SAFETY: The tables are written by registration, before anybody else can reach them, and by the kernel under its own
-// locks.
-unsafe impl<T: SocketOps> Sync for SocketTypes<T> {}
-
-/// The names and numbers of the socket types.
-pub struct TypeNames {
-    /// The name of the sock for IPv4 in `/proc/net/protocols`.
-    pub v4: &'static CStr,
-    /// The name of the sock for IPv6 in `/proc/net/protocols`.
-    pub v6: &'static CStr,
-}
-
-/// The address family of the module's own.
-const PF_SMC: c_int = bindings::PF_SMC as c_int;
-
-/// The protocol number under the internet families.
-const IPPROTO_SMC: u16 = bindings::IPPROTO_SMC as u16;
-
-impl<T: SocketOps> SocketTypes<T> {
-    /// An empty place.
-    pub const fn new() -> Self {
-        Self {
-            tables: UnsafeCell::new(Tables::EMPTY),
-            _ops: PhantomData,
-        }
-    }
-}
-
-impl Tables {
-    /// Nothing yet.
-    const EMPTY: Self = Self {
-        protos: [Zeroed::ZERO, Zeroed::ZERO],
-        switches: [Zeroed::ZERO, Zeroed::ZERO],
-        family: Zeroed::ZERO,
-        _pin: PhantomPinned,
-    };
-}
-
-impl<T: SocketOps> SocketTypes<T> {
-    /// One kind of sock.
-    fn proto(name: &CStr, family: Family) -> bindings::proto {
-        let mut proto = bindings::proto {
-            owner: module(),
-            init: Some(match family {
-                Family::V4 => init_callback::<T, false>,
-                Family::V6 => init_callback::<T, true>,
-            }),
-            destroy: Some(destroy_callback::<T>),
-            hash: Some(hash_callback),
-            unhash: Some(unhash_callback),
-            // CAST: The size of a struct.
-            obj_size: size_of::<Sock<T>>() as c_uint,
-            ipv6_pinfo_offset: match family {
-                Family::V4 => 0,
-                // CAST: An offset in a struct.
-                Family::V6 => offset_of!(Sock<T>, inet6) as c_uint,
-            },
-            ..Zeroed::ZERO
-        };
-        for (to, from) in proto.name.iter_mut().zip(name.to_bytes()) {
-            *to = *from as c_char;
-        }
-        proto
-    }
-
-    /// Registers the socket types with the kernel.
-    ///
-    /// # Errors
-    ///
-    /// `EEXIST` when another implementation has the family; `ENOMEM`.
-    pub fn register(&'static self, names: TypeNames) -> Result<TypesRegistration<T>> {
-        let tables = self.tables.get();
-        let tables = Tables {
-            protos: [
-                Self::proto(names.v4, Family::V4),
-                Self::proto(names.v6, Family::V6),
-            ],
-            switches: [Zeroed::ZERO, Zeroed::ZERO],
-            family: bindings::net_proto_family {
-                family: PF_SMC,
-                create: Some(create_callback::<T>),
-                owner: module(),
-            },
-            _pin: PhantomPinned,
-        }
-        .place(tables);
-        let mut steps = TypesRegistration {
-            place: self,
-            protos: 0,
-            switches: 0,
-            family: false,
-        };
-        for proto in tables.protos {
-            // SAFETY: The table lives for ever, and is set up and not registered yet.
-            to_result(unsafe { bindings::proto_register(proto, 1) })?;
-            steps.protos += 1;
-        }
-        let [v4, v6] = tables.protos;
-        let [switch4, switch6] = tables.switches;
-        for (switch, proto, ops) in [
-            (switch4, v4, &Callbacks::<T>::INET),
-            (switch6, v6, &Callbacks::<T>::INET6),
-        ] {
-            let entry = bindings::inet_protosw {
-                // CAST: A small constant.
-                type_: bindings::sock_type_SOCK_STREAM as u16,
-                protocol: IPPROTO_SMC,
-                prot: proto,
-                ops,
-                ..Zeroed::ZERO
-            };
-            // SAFETY: The entry is not registered yet: nobody else reads it.
-            unsafe { switch.write(entry) };
-        }
-        // SAFETY: The entry lives for ever and is set up.
-        unsafe { bindings::inet_register_protosw(switch4) };
-        steps.switches += 1;
-        // SAFETY: As above.
-        to_result(unsafe { bindings::inet6_register_protosw(switch6) })?;
-        steps.switches += 1;
-        // SAFETY: As above.
-        to_result(unsafe { bindings::sock_register(tables.family) })?;
-        steps.family = true;
-        Ok(steps)
-    }
-}
-
-/// Pointers to the parts of [`Tables`] in their place.
-struct TablePointers {
-    /// The kinds of sock.
-    protos: [*mut bindings::proto; 2],
-    /// The internet families' entries.
-    switches: [*mut bindings::inet_protosw; 2],
-    /// The own family's entry.
-    family: *mut bindings::net_proto_family,
-}
-
-impl Tables {
-    /// Writes the tables to their place and says where the parts are.
-    fn place(self, place: *mut Self) -> TablePointers {
-        // SAFETY: The place is a static that nobody reads before it is registered.
-        unsafe { place.write(self) };
-        Self::pointers(place)
-    }
-
-    /// Where the parts are.
-    fn pointers(place: *mut Self) -> TablePointers {
-        // SAFETY: The place is a static; only addresses are made.
-        let (protos, switches, family) = unsafe {
-            (
-                (&raw mut (*place).protos).cast::<bindings::proto>(),
-                (&raw mut (*place).switches).cast::<bindings::inet_protosw>(),
-                &raw mut (*place).family,
-            )
-        };
-        TablePointers {
-            protos: [protos, protos.wrapping_add(1)],
-            switches: [switches, switches.wrapping_add(1)],
-            family,
-        }
-    }
-}
-
-/// Dropping it takes the socket types away. No socket may exist, which the kernel sees to: sockets pin the module.
-#[must_use]
-pub struct TypesRegistration<T: SocketOps> {
-    /// What is registered.
-    place: &'static SocketTypes<T>,
-    /// How many kinds of sock.
-    protos: u8,
-    /// How many internet families.
-    switches: u8,
-    /// Whether the own family.
-    family: bool,
-}
-
-impl<T: SocketOps> Drop for TypesRegistration<T> {
-    fn drop(&mut self) {
-        let tables = Tables::pointers(self.place.tables.get());
-        let [v4, v6] = tables.protos;
-        let [switch4, switch6] = tables.switches;
-        if self.family {
-            // SAFETY: It is registered, as the flag says.
-            unsafe { bindings::sock_unregister(PF_SMC) };
-        }
-        if self.switches > 1 {
-            // SAFETY: As above.
-            unsafe { bindings::inet6_unregister_protosw(switch6) };
-        }
-        if self.switches > 0 {
-            // SAFETY: As above.
-            unsafe { bindings::inet_unregister_protosw(switch4) };
-        }
-        if self.protos > 1 {
-            // SAFETY: As above.
-            unsafe { bindings::proto_unregister(v6) };
-        }
-        if self.protos > 0 {
-            // SAFETY: As above.
-            unsafe { bindings::proto_unregister(v4) };
-        }
-    }
-}
-
-/// This module, as the kernel's tables name it.
-fn module() -> *mut bindings::module {
-    kernel::module::this_module::<crate::LocalModule>()
-        .as_ptr()
-        .cast()
-}
-
 /// Makes a fresh sock one of the module's.
 ///
 /// # Safety
@@ -411,13 +176,16 @@ unsafe fn set_up<T: SocketOps>(sk: *mut bindings::sock, family: Family) -> Resul
 /// # Safety
 ///
 /// Called by the kernel for a socket in the making.
-unsafe extern "C" fn create_callback<T: SocketOps>(
+pub(super) unsafe extern "C" fn create_callback<T: SocketOps>(
     net: *mut bindings::net,
     sock: *mut bindings::socket,
     protocol: c_int,
     kern: c_int,
 ) -> c_int {
     from_result(|| {
+        let Some([v4, v6]) = T::types().protos() else {
+            return Err(EAFNOSUPPORT);
+        };
         // SAFETY: The kernel hands over a valid socket.
         let kind = unsafe { (*sock).type_ };
         // CAST: A small constant.
@@ -431,13 +199,12 @@ unsafe extern "C" fn create_callback<T: SocketOps>(
         };
         // SAFETY: The kernel hands over a valid namespace.
         T::may_create(unsafe { NetNs::from_raw(net) })?;
-        let [v4, v6] = Tables::pointers(T::types().tables.get()).protos;
         let proto = match family {
             Family::V4 => v4,
             Family::V6 => v6,
         };
         let sk = {
-            // SAFETY: The kernel hands over a valid namespace; the kinds of sock are registered before the family.
+            // SAFETY: The kernel hands over a valid namespace; the kinds of sock are registered.
             unsafe { bindings::sk_alloc(net, PF_SMC, bindings::GFP_KERNEL, proto, kern) }
         };
         if sk.is_null() {
@@ -466,7 +233,9 @@ unsafe extern "C" fn create_callback<T: SocketOps>(
 /// # Safety
 ///
 /// Called by the kernel for a socket in the making.
-unsafe extern "C" fn init_callback<T: SocketOps, const V6: bool>(sk: *mut bindings::sock) -> c_int {
+pub(super) unsafe extern "C" fn init_callback<T: SocketOps, const V6: bool>(
+    sk: *mut bindings::sock,
+) -> c_int {
     let family = if V6 { Family::V6 } else { Family::V4 };
     // SAFETY: The kernel has done its own part of the sock, which has a socket. Upon an error the caller releases it.
     from_result(|| unsafe { set_up::<T>(sk, family) }.map(|()| 0))
@@ -477,7 +246,7 @@ unsafe extern "C" fn init_callback<T: SocketOps, const V6: bool>(sk: *mut bindin
 /// # Safety
 ///
 /// Called by the kernel from `sk_common_release()`, when no system call can use the sock any more; may sleep.
-unsafe extern "C" fn destroy_callback<T: SocketOps>(sk: *mut bindings::sock) {
+pub(super) unsafe extern "C" fn destroy_callback<T: SocketOps>(sk: *mut bindings::sock) {
     // SAFETY: The sock is of one of the module's kinds.
     if !unsafe { Sock::<T>::is_initialised(sk) } {
         return;
@@ -495,7 +264,7 @@ unsafe extern "C" fn destroy_callback<T: SocketOps>(sk: *mut bindings::sock) {
 /// # Safety
 ///
 /// None needed.
-unsafe extern "C" fn hash_callback(_sk: *mut bindings::sock) -> c_int {
+pub(super) unsafe extern "C" fn hash_callback(_sk: *mut bindings::sock) -> c_int {
     0
 }
 
@@ -504,18 +273,18 @@ unsafe extern "C" fn hash_callback(_sk: *mut bindings::sock) -> c_int {
 /// # Safety
 ///
 /// None needed.
-unsafe extern "C" fn unhash_callback(_sk: *mut bindings::sock) {}
+pub(super) unsafe extern "C" fn unhash_callback(_sk: *mut bindings::sock) {}
 
 /// The functions that the kernel calls.
-struct Callbacks<T: SocketOps>(PhantomData<T>);
+pub(super) struct Callbacks<T: SocketOps>(PhantomData<T>);
 
 impl<T: SocketOps> Callbacks<T> {
     /// For the module's own family.
-    const SMC: bindings::proto_ops = Self::table(PF_SMC);
+    pub(super) const SMC: bindings::proto_ops = Self::table(PF_SMC);
     /// For IPv4.
-    const INET: bindings::proto_ops = Self::table(bindings::PF_INET as c_int);
+    pub(super) const INET: bindings::proto_ops = Self::table(bindings::PF_INET as c_int);
     /// For IPv6.
-    const INET6: bindings::proto_ops = Self::table(bindings::PF_INET6 as c_int);
+    pub(super) const INET6: bindings::proto_ops = Self::table(bindings::PF_INET6 as c_int);
 
     /// The table of `family`.
     const fn table(family: c_int) -> bindings::proto_ops {
