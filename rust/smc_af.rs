@@ -105,7 +105,7 @@ mod smc_af {
         ///
         /// # Errors
         ///
-        /// `EEXIST` when another implementation has it.
+        /// `EBUSY` when another implementation has it.
         pub(crate) fn claim() -> Result<Self> {
             socket::TYPES.claim().map(Self)
         }

@@ -15,7 +15,7 @@ use core::{
 };
 
 use kernel::{
-    bindings::EEXIST,
+    bindings::EBUSY,
     error::to_result,
     ffi::{
         c_int,
@@ -54,7 +54,8 @@ impl Rivals {
         }
     }
 
-    /// From now on they are refused with `EEXIST`. One that is there already stays.
+    /// From now on they are refused with `EBUSY`: modprobe(8) takes `EEXIST` for success. One that is there already
+    /// stays.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ unsafe extern "C" fn module_callback(
     }
     (rivals.refused)(name);
     // What `notifier_from_errno()` makes of an error. CAST: Small constants.
-    (bindings::NOTIFY_STOP_MASK | (bindings::NOTIFY_OK + EEXIST)) as c_int
+    (bindings::NOTIFY_STOP_MASK | (bindings::NOTIFY_OK + EBUSY)) as c_int
 }
 
 #[cfg(CONFIG_KUNIT = "y")]

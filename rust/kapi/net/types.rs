@@ -99,7 +99,7 @@ impl<T: SocketOps> SocketTypes<T> {
     ///
     /// # Errors
     ///
-    /// `EEXIST` when another implementation has it.
+    /// `EBUSY` when another implementation has it: modprobe(8) takes `EEXIST` for success.
     pub fn claim(&'static self) -> Result<FamilyRegistration<T>> {
         let family = self.family.get();
         // SAFETY: The place is a static that nobody reads before it is registered.
@@ -111,7 +111,13 @@ impl<T: SocketOps> SocketTypes<T> {
             });
         }
         // SAFETY: The entry lives for ever and is set up.
-        to_result(unsafe { bindings::sock_register(family) })?;
+        to_result(unsafe { bindings::sock_register(family) }).map_err(|error| {
+            if error == EEXIST {
+                EBUSY
+            } else {
+                error
+            }
+        })?;
         Ok(FamilyRegistration { types: self })
     }
 
