@@ -300,7 +300,7 @@ impl World {
     }
 
     /// Does what an addition asks for.
-    pub fn obey(&mut self, h: usize, g: usize, order: Order) {
+    fn obey(&mut self, h: usize, g: usize, order: Order) {
         let Some(Change::Add(a)) = &self.grp(h, g).change else {
             return;
         };

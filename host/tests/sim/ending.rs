@@ -49,8 +49,9 @@ impl World {
                 self.end_group(h, g, Some(all), "its last link is ended");
             }
             Deletion::Ask => {
+                // The link stays usable for LLC messages.
                 if let Some(col) = col {
-                    self.leave_link(h, g, col);
+                    self.evacuate(h, g, col);
                 }
                 if self.grp(h, g).life != Life::Active {
                     return self.finish(h, g, id);
@@ -72,7 +73,7 @@ impl World {
                 self.request(h, g, other, Body::DeleteLink(m));
             }
             Deletion::Answer => {
-                self.leave_link(h, g, col.unwrap());
+                self.evacuate(h, g, col.unwrap());
                 let stamp = self.grp(h, g).next_stamp();
                 self.grp(h, g).change = Some(Change::Delete(Deleting {
                     id,
@@ -86,11 +87,6 @@ impl World {
                 self.maybe_noise(h, g);
             }
         }
-    }
-
-    /// The connections of a link move to another one, which exists. The link stays usable for LLC.
-    fn leave_link(&mut self, h: usize, g: usize, col: usize) {
-        self.evacuate(h, g, col);
     }
 
     /// The client answers and ends the link.
@@ -181,17 +177,22 @@ impl World {
                 orderly: false,
                 reason: DeleteLink::LOST_PATH,
             };
-            let group = self.grp(h, g);
-            match group.role {
-                Role::Server => {
-                    group.want_delete.push_back(m);
-                    self.soon(5, Ev::Pump(h, g));
-                }
-                Role::Client => {
-                    let over = group.active().next();
-                    if let Some(over) = over {
-                        self.request(h, g, over, Body::DeleteLink(m));
-                    }
+            self.want_gone(h, g, m);
+        }
+    }
+
+    /// A side wants a link to end: the server sees to it, the client asks for it.
+    pub fn want_gone(&mut self, h: usize, g: usize, m: DeleteLink) {
+        let group = self.grp(h, g);
+        match group.role {
+            Role::Server => {
+                group.want_delete.push_back(m);
+                self.soon(5, Ev::Pump(h, g));
+            }
+            Role::Client => {
+                let over = group.active().next();
+                if let Some(over) = over {
+                    self.request(h, g, over, Body::DeleteLink(m));
                 }
             }
         }

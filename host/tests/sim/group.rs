@@ -10,7 +10,6 @@ use crate::proto::group::*;
 use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
 
-use super::sock::Phase;
 use super::verbs::{Back, Wr};
 use super::world::{Ev, World};
 
@@ -660,87 +659,5 @@ impl World {
             self.reach.hit("effect", "silence", verdict);
         }
         self.pump(h, g);
-    }
-
-    /// In an undisturbed group each connection has the key of its peer on every link.
-    pub fn check_keys(&mut self, h: usize, g: usize) {
-        let group = self.grp(h, g);
-        if group.disturbed {
-            return;
-        }
-        let active: Vec<_> = group.active().collect();
-        let socks: Vec<_> = group.conns.values().copied().collect();
-        for s in socks {
-            let sock = &self.socks[s];
-            let (Some(row), None, Phase::Smc) = (sock.row, sock.excuse, sock.phase) else {
-                continue;
-            };
-            for c in &active {
-                assert!(
-                    self.grp(h, g).table().get(row, *c).is_some()
-                        || self.socks[s]
-                            .conn
-                            .as_ref()
-                            .is_some_and(|c| c.peer_close().closed || c.sent_close().closed),
-                    "no key of the peer on link {c}: {}",
-                    self.socks[s].describe()
-                );
-            }
-        }
-    }
-
-    /// Whether the other side of a group has no connection either, and has withdrawn all keys.
-    fn peer_is_idle(&self, h: usize, g: usize) -> bool {
-        let links = &self.hosts[h].groups[g].links;
-        let peers = links
-            .iter()
-            .flatten()
-            .filter_map(|l| self.verbs.qps[l.qp].peer);
-        peers.into_iter().all(|q| {
-            let qp = &self.verbs.qps[q];
-            let group = &self.hosts[qp.host].groups[qp.group];
-            group.members == 0 && group.jobs.is_empty() && group.telling.is_none()
-        })
-    }
-
-    pub fn check_group(&self, h: usize, g: usize) {
-        let group = &self.hosts[h].groups[g];
-        // A client gives a place back later than the server gives it to another connection.
-        assert!(group.members <= 2 * u32::from(MAX_CONNS));
-        assert!(
-            group.conns.len() <= group.members as usize,
-            "{}",
-            group.describe()
-        );
-        if group.role == Role::Server {
-            assert!(
-                group.members <= u32::from(group.max_conns),
-                "{}",
-                group.describe()
-            );
-        }
-        assert!(group.active().count() <= LINK_SLOTS);
-        assert_eq!(
-            group.change.is_some(),
-            group.flows.changing_links().is_some(),
-            "{}",
-            group.describe()
-        );
-        assert_eq!(
-            group.change.is_none() && group.telling.is_none(),
-            group.flows.is_idle(),
-            "{}",
-            group.describe()
-        );
-        if group.life == Life::Active && group.active().next().is_none() {
-            panic!("an active group without a link: {}", group.describe());
-        }
-        for (token, s) in &group.conns {
-            let sock = &self.socks[*s];
-            assert!(sock.group == Some(g) && sock.token == *token && !sock.released);
-            if group.conns.len() < 20 {
-                self.check_sock(*s);
-            }
-        }
     }
 }

@@ -5,9 +5,15 @@
 //! everything.
 
 mod adding;
+mod app;
+mod checks;
+mod closing;
+mod conn;
 mod ending;
 mod group;
 mod keys;
+mod noise;
+mod phases;
 pub mod plan;
 pub mod reach;
 mod shake;

@@ -3,15 +3,17 @@
 //! The CLC handshake of both roles, with the bytes of the messages.
 
 use crate::proto::clc::{
-    self, check_accept, check_confirm, choose, AcceptConfirm, Choice, Decline, FirstContact, Kind,
-    Limits, MessageType, Offer, Proposal, ServerPolicy, V2Part,
+    self, check_accept, check_confirm, choose, AcceptConfirm, Choice, Decline, FirstContact,
+    Header, Kind, Limits, MessageType, Offer, Proposal, ServerPolicy, V2Part,
 };
 use crate::proto::group::*;
 use crate::proto::ids::*;
 use crate::proto::DeclineReason;
 
+use super::app::Ending;
 use super::group::{KeyJob, Life};
-use super::sock::{Ending, Phase, Refuse, Tcp};
+use super::phases::CLC_MS;
+use super::sock::{Phase, Refuse, Tcp};
 use super::world::{Ev, World};
 
 impl World {
@@ -44,6 +46,48 @@ impl World {
         self.propose(s);
     }
 
+    /// Sends a Proposal.
+    fn propose(&mut self, s: usize) {
+        let h = self.socks[s].host;
+        let device = &self.hosts[h].devices[self.socks[s].device];
+        let v1 = clc::ProposalV1 {
+            gid: device.gid,
+            mac: device.mac,
+            v4_network: [10, 0, 0, 0],
+            v4_len: 8,
+            v6: &[],
+        };
+        let v2 = self.plan.v2[h].map(|release| clc::ProposalV2 {
+            gid: device.gid,
+            release,
+            limits: self.limits(h),
+        });
+        let eids = [crate::proto::ids::Eid::DEFAULT];
+        let mut out = [0; clc::MAX_PROPOSAL];
+        let id = self.hosts[h].peer_id;
+        let n = match (&v2, self.plan.v1[h]) {
+            (None, _) => Proposal::encode_v1(id, &v1, &mut out).unwrap(),
+            (Some(v2), one) => Proposal::encode(
+                id,
+                one.then_some(&v1),
+                Some((v2, eids.iter().copied())),
+                &mut out,
+            )
+            .unwrap(),
+        };
+        self.tcp_send(s, Tcp::Clc(out[..n].to_vec()));
+        self.socks[s].phase = Phase::Proposed;
+        self.arm_clc(s, CLC_MS);
+    }
+
+    /// The kind of a CLC message.
+    fn kind_of(bytes: &[u8]) -> MessageType {
+        let head: [u8; 8] = bytes[..8].try_into().unwrap();
+        let header = Header::decode(&head).unwrap();
+        assert_eq!(header.len(), bytes.len());
+        header.kind
+    }
+
     /// A CLC message has come.
     pub fn on_clc(&mut self, s: usize, bytes: &[u8]) {
         let kind = Self::kind_of(bytes);
@@ -64,7 +108,7 @@ impl World {
     }
 
     fn on_proposal(&mut self, s: usize, bytes: &[u8]) {
-        self.clear_clc(s);
+        self.stop_clc(s);
         self.socks[s].proposal = bytes.to_vec();
         if self.socks[s].refuse == Some(Refuse::ServerAtProposal) {
             return self.decline(s, DeclineReason::IPSEC);
@@ -73,7 +117,7 @@ impl World {
     }
 
     /// The server finds a group for a connection or makes one.
-    pub fn server_join(&mut self, s: usize) {
+    fn server_join(&mut self, s: usize) {
         let h = self.socks[s].host;
         let bytes = self.socks[s].proposal.clone();
         let proposal = Proposal::decode(&bytes).unwrap();
@@ -85,13 +129,13 @@ impl World {
             v2: usable.and(self.plan.v2[h].map(|_| ()).ok_or(no)),
             v1: usable.and(self.plan.v1[h].then_some(()).ok_or(no)),
             release: self.plan.v2[h].unwrap_or(0),
-            limits: self.limits_of(h),
+            limits: self.limits(h),
         };
         let choice = match choose(&proposal, &policy, [Eid::DEFAULT].into_iter()) {
             Ok(c) => c,
             Err(reason) => return self.decline(s, reason),
         };
-        let own = self.limits_of(h);
+        let own = self.limits(h);
         let (version, release, eid, limits, gid) = match choice {
             Choice::V1 => (
                 clc::Version::V1,
@@ -190,15 +234,42 @@ impl World {
         self.await_confirm(s);
     }
 
+    /// What both of our messages say of us.
+    fn describe_us(&mut self, s: usize, kind: Kind, first: bool) -> AcceptConfirm {
+        let sock = &self.socks[s];
+        let (h, g, col) = (sock.host, sock.group.unwrap(), sock.col);
+        let link = self.hosts[h].groups[g].links[col].as_ref().unwrap();
+        let device = &self.hosts[h].devices[link.device];
+        let rmb = sock.rmb.unwrap();
+        let (key, vaddr) = self.verbs.rmbs[rmb].keys[col].unwrap();
+        self.verbs.rmbs[rmb].known = true;
+        AcceptConfirm {
+            kind,
+            first_contact: first,
+            peer_id: self.hosts[h].peer_id,
+            gid: device.gid,
+            mac: device.mac,
+            qpn: crate::proto::ids::Qpn::truncate(self.verbs.qpn(link.qp)),
+            rkey: crate::proto::ids::Rkey(key),
+            rmbe_index: crate::proto::ids::RmbeIndex::FIRST,
+            token: AlertToken::new(self.socks[s].token).unwrap(),
+            rmbe_size: self.socks[s].code,
+            mtu: crate::proto::ids::MtuCode::B1024,
+            vaddr: crate::proto::ids::Vaddr(vaddr),
+            psn: crate::proto::ids::Psn::truncate(1),
+            v2: None,
+        }
+    }
+
     fn on_accept(&mut self, s: usize, bytes: &[u8]) {
-        self.clear_clc(s);
+        self.stop_clc(s);
         let h = self.socks[s].host;
         let (accept, _) = AcceptConfirm::decode(bytes).unwrap();
         let offer = Offer {
             v1: self.plan.v1[h],
             v2: self.plan.v2[h].is_some(),
             release: self.plan.v2[h].unwrap_or(0),
-            limits: self.limits_of(h),
+            limits: self.limits(h),
             mtu: MtuCode::B1024,
         };
         let agreed = match check_accept(&offer, [Eid::DEFAULT].into_iter(), &accept) {
@@ -312,7 +383,7 @@ impl World {
     }
 
     fn on_confirm(&mut self, s: usize, bytes: &[u8]) {
-        self.clear_clc(s);
+        self.stop_clc(s);
         let h = self.socks[s].host;
         let first = self.socks[s].first;
         let (confirm, _) = AcceptConfirm::decode(bytes).unwrap();
@@ -352,13 +423,13 @@ impl World {
         };
         let Some(row) = row else {
             // The client goes on with RDMA already.
-            return self.fatal(s);
+            return self.fail(s, true);
         };
         self.socks[s].row = Some(row);
         self.start_conn(s, &confirm);
         if planned && !first {
             // The client believes in RDMA already.
-            return self.fatal(s);
+            return self.fail(s, true);
         }
         if !first {
             return self.established(s);

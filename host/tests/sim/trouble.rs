@@ -1,17 +1,102 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What operators and strange peers do to link groups.
+//! What goes wrong: paths break, devices go, operators end links and groups.
 
-use crate::proto::group::{AddEvent, LinkState};
+use crate::proto::group::LinkState;
 use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
 
-use super::group::{Change, Life};
+use super::group::Life;
 use super::world::{Ev, World};
 
 impl World {
-    /// An operator ends one link: the server does it, the client asks for it.
-    pub fn operator_ends_link(&mut self, h: usize, g: usize, col: usize) {
+    /// Something goes wrong.
+    pub fn trouble(&mut self) {
+        let alive: Vec<usize> = (0..self.verbs.qps.len())
+            .filter(|q| {
+                let qp = &self.verbs.qps[*q];
+                !qp.destroyed
+                    && !qp.broken
+                    && self.hosts[qp.host].groups[qp.group].life != Life::Ending
+            })
+            .collect();
+        if alive.is_empty() {
+            return;
+        }
+        let q = alive[self.rng.below(alive.len() as u64) as usize];
+        let (h, g, col) = {
+            let qp = &self.verbs.qps[q];
+            (qp.host, qp.group, qp.col)
+        };
+        match self.rng.below(16) {
+            0..=4 => {
+                let noticed = [self.rng.one_in(2), self.rng.one_in(2)];
+                self.break_path(q, noticed);
+            }
+            5 | 6 => {
+                // A device goes and comes back.
+                let d = self.hosts[h].groups[g].links[col]
+                    .as_ref()
+                    .map(|l| l.device);
+                if let Some(d) = d.filter(|d| self.hosts[h].devices[*d].up) {
+                    self.device_goes(h, d);
+                }
+            }
+            7 | 8 => self.operator_ends_link(h, g, col),
+            9 => self.ask_for_link(h, g),
+            10 | 11 if self.plan.noise => self.noise(q),
+            12 if self.rng.one_in(3) => {
+                self.operator_ends_group(h, g);
+            }
+            13 => {
+                // Two links at once, or the same one twice.
+                self.break_path(q, [true, true]);
+                let q = alive[self.rng.below(alive.len() as u64) as usize];
+                self.break_path(q, [true, false]);
+            }
+            14 => {
+                // A link is ended while the other one is lost, which the client knows first.
+                self.operator_ends_link(h, g, col);
+                let links = &self.hosts[h].groups[g].links;
+                let other = links.iter().flatten().find(|l| l.qp != q).map(|l| l.qp);
+                if let Some(o) = other {
+                    let client = self.hosts[h].groups[g].role == Role::Client;
+                    self.break_path(o, [false, false]);
+                    let ends = [Some(o), self.verbs.qps[o].peer];
+                    if let Some(end) = ends[usize::from(!client)] {
+                        self.soon(100, Ev::Notice(end));
+                    }
+                }
+            }
+            _ => self.ask_for_link(h, g),
+        }
+    }
+
+    fn device_goes(&mut self, h: usize, d: usize) {
+        self.hosts[h].devices[d].up = false;
+        for g in 0..self.hosts[h].groups.len() {
+            for col in 0..3 {
+                let q = match &self.hosts[h].groups[g].links[col] {
+                    Some(l) if l.device == d => l.qp,
+                    _ => continue,
+                };
+                let far = self.rng.one_in(2);
+                self.break_path(q, [true, far]);
+            }
+        }
+        self.soon(3_000_000, Ev::Back(h, d));
+    }
+
+    /// A device comes back: its host sees to a further link, or asks for one.
+    pub fn device_back(&mut self, h: usize, d: usize) {
+        self.hosts[h].devices[d].up = true;
+        for g in 0..self.hosts[h].groups.len() {
+            self.ask_for_link(h, g);
+        }
+    }
+
+    /// An operator ends one link.
+    fn operator_ends_link(&mut self, h: usize, g: usize, col: usize) {
         let group = self.grp(h, g);
         let active = group.active().count();
         let Some(link) = &group.links[col] else {
@@ -30,22 +115,11 @@ impl World {
             return;
         }
         self.reach.hit("effect", "operator", "ends a link");
-        let group = self.grp(h, g);
-        match group.role {
-            Role::Server => {
-                group.want_delete.push_back(m);
-                self.soon(5, Ev::Pump(h, g));
-            }
-            Role::Client => {
-                let version = group.version;
-                let via = group.active().next().unwrap();
-                self.post(h, g, via, Llc::request(version, Body::DeleteLink(m)));
-            }
-        }
+        self.want_gone(h, g, m);
     }
 
     /// An operator ends a group.
-    pub fn operator_ends_group(&mut self, h: usize, g: usize) {
+    fn operator_ends_group(&mut self, h: usize, g: usize) {
         if self.grp(h, g).life == Life::Active {
             let m = DeleteLink::everything(self.rng.one_in(2), DeleteLink::OPERATOR);
             self.end_group(h, g, Some(m), "an operator ends it");
@@ -53,7 +127,7 @@ impl World {
     }
 
     /// A side would like a further link: the server tries, the client asks.
-    pub fn ask_for_link(&mut self, h: usize, g: usize) {
+    fn ask_for_link(&mut self, h: usize, g: usize) {
         let group = self.grp(h, g);
         if group.life != Life::Active {
             return;
@@ -96,141 +170,6 @@ impl World {
                         self.post(h, g, via, Llc::request(version, body));
                     }
                 }
-            }
-        }
-    }
-
-    /// Now and then there is noise while an exchange waits.
-    pub fn maybe_noise(&mut self, h: usize, g: usize) {
-        if !self.plan.noise {
-            return;
-        }
-        let group = &self.hosts[h].groups[g];
-        let (new, often) = match &group.change {
-            Some(Change::Add(a)) => (Some(a.new), false),
-            Some(Change::Delete(_)) => (None, true),
-            None => (None, false),
-        };
-        if !often && !self.rng.one_in(3) {
-            return;
-        }
-        let old = group.active().next();
-        let col = if self.rng.one_in(4) {
-            new.or(old)
-        } else {
-            old.or(new)
-        };
-        if let Some(col) = col {
-            if let Some(link) = &self.hosts[h].groups[g].links[col] {
-                let q = link.qp;
-                self.soon(self.plan.delays.wire, Ev::Noise(q));
-            }
-        }
-    }
-
-    /// The peer says what nobody asked for, or what no longer matters.
-    pub fn noise(&mut self, q: usize) {
-        let (h, g, col) = {
-            let qp = &self.verbs.qps[q];
-            (qp.host, qp.group, qp.col)
-        };
-        let Some(link) = &self.hosts[h].groups[g].links[col] else {
-            return;
-        };
-        if link.state == LinkState::Ending || link.qp != q {
-            return;
-        }
-        let fresh = link.state == LinkState::Activating;
-        if fresh && self.rng.one_in(3) {
-            // Our side cannot go on.
-            self.disturb(q);
-            self.add_event(h, g, AddEvent::Failed);
-            return;
-        }
-        let group = &self.hosts[h].groups[g];
-        let version = group.version;
-        let nowhere = Qpn::truncate(0xff_0000);
-        let unknown = 200;
-        let keys = [Rkey(0xdead_0000)];
-        let last_id = group.last_id;
-        let most = match group.change {
-            _ if fresh => 1,
-            Some(Change::Delete(_)) => 24,
-            _ => 6,
-        };
-        for _ in 0..self.rng.range(1, most) {
-            let add = AddLink {
-                mac: Mac([9; 6]),
-                gid: Gid::from_v4([10, 9, 9, 9]),
-                qpn: nowhere,
-                link_num: if self.rng.one_in(2) { unknown } else { last_id },
-                mtu: MtuCode::from_nibble(self.rng.below(7) as u8),
-                psn: Psn::truncate(0),
-                rejected: self.rng.one_in(2),
-                reject_reason: AddLink::NO_ALT_PATH,
-                ext: None,
-            };
-            let confirm = ConfirmLink {
-                mac: Mac([9; 6]),
-                gid: Gid::from_v4([10, 9, 9, 9]),
-                qpn: nowhere,
-                link_num: unknown,
-                user_id: LinkUserId::from_number(9),
-                max_links: 2,
-                max_conns: 255,
-                no_eyecatcher: !fresh,
-            };
-            let delete = DeleteLink {
-                link_num: unknown,
-                all: false,
-                orderly: self.rng.one_in(2),
-                reason: DeleteLink::LOST_PATH,
-            };
-            let mut key = ConfirmRkey::single(Rkey(0xdead_0001), Vaddr(1 << 20));
-            key.negative = self.rng.one_in(2);
-            key.retry = self.rng.one_in(2);
-            let response = self.rng.one_in(2);
-            let asked = self.hosts[h].groups[g]
-                .telling
-                .as_ref()
-                .and_then(|t| t.sent);
-            if let (Some(sent), true) = (asked, response && self.rng.one_in(2)) {
-                // A refusal that the peer did not mean.
-                key = sent;
-                key.negative = true;
-                key.retry = self.rng.one_in(2);
-            }
-            let body = match self.rng.below(9) * u64::from(!fresh) {
-                0 => Body::ConfirmLink(confirm),
-                1 => Body::AddLink(add),
-                2 => Body::AddLinkCont(AddLinkCont {
-                    link_num: unknown,
-                    remaining: self.rng.byte(),
-                    rtokens: Default::default(),
-                }),
-                3 => Body::DeleteLink(delete),
-                4 => Body::ReqAddLink(ReqAddLink::default()),
-                5 => Body::ConfirmRkey(key),
-                6 => Body::ConfirmRkeyCont(ConfirmRkeyCont::default()),
-                7 => Body::TestLink(*b"nobody asked for"),
-                _ => Body::DeleteRkey(DeleteRkey::request(&keys)),
-            };
-            let version = match &body {
-                Body::ReqAddLink(_) => llc::Version::V2,
-                Body::AddLinkCont(_) | Body::ConfirmRkeyCont(_) => llc::Version::V1,
-                _ => version,
-            };
-            let msg = Llc {
-                version,
-                response,
-                body,
-            };
-            let bytes = msg.encode_short().unwrap();
-            self.disturb(q);
-            self.reach.hit("effect", "noise", msg.body.opcode());
-            self.message(q, &bytes);
-            if self.verbs.qps[q].destroyed || self.hosts[h].groups[g].links[col].is_none() {
-                return;
             }
         }
     }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How work requests travel between the two hosts, and what goes wrong on the way.
+//! How work requests and messages travel between the two hosts, and how a path breaks.
 
 use crate::proto::cdc;
 use crate::proto::group::{LinkEvent, LinkState};
-use crate::proto::ids::Role;
 use crate::proto::llc::{demux, Demux};
 
-use super::group::Life;
 use super::verbs::Back;
 use super::world::{Ev, World};
 
@@ -248,90 +246,5 @@ impl World {
         }
         self.verbs.qps[q].broken = true;
         self.reach.hit("effect", "path", "broken");
-    }
-
-    /// Something goes wrong.
-    pub fn trouble(&mut self) {
-        let alive: Vec<usize> = (0..self.verbs.qps.len())
-            .filter(|q| {
-                let qp = &self.verbs.qps[*q];
-                !qp.destroyed
-                    && !qp.broken
-                    && self.hosts[qp.host].groups[qp.group].life != Life::Ending
-            })
-            .collect();
-        if alive.is_empty() {
-            return;
-        }
-        let q = alive[self.rng.below(alive.len() as u64) as usize];
-        let (h, g, col) = {
-            let qp = &self.verbs.qps[q];
-            (qp.host, qp.group, qp.col)
-        };
-        match self.rng.below(16) {
-            0..=4 => {
-                let noticed = [self.rng.one_in(2), self.rng.one_in(2)];
-                self.break_path(q, noticed);
-            }
-            5 | 6 => {
-                // A device goes and comes back.
-                let d = self.hosts[h].groups[g].links[col]
-                    .as_ref()
-                    .map(|l| l.device);
-                if let Some(d) = d.filter(|d| self.hosts[h].devices[*d].up) {
-                    self.device_goes(h, d);
-                }
-            }
-            7 | 8 => self.operator_ends_link(h, g, col),
-            9 => self.ask_for_link(h, g),
-            10 | 11 if self.plan.noise => self.noise(q),
-            12 if self.rng.one_in(3) => {
-                self.operator_ends_group(h, g);
-            }
-            13 => {
-                // Two links at once, or the same one twice.
-                self.break_path(q, [true, true]);
-                let q = alive[self.rng.below(alive.len() as u64) as usize];
-                self.break_path(q, [true, false]);
-            }
-            14 => {
-                // A link is ended while the other one is lost, which the client knows first.
-                self.operator_ends_link(h, g, col);
-                let links = &self.hosts[h].groups[g].links;
-                let other = links.iter().flatten().find(|l| l.qp != q).map(|l| l.qp);
-                if let Some(o) = other {
-                    let client = self.hosts[h].groups[g].role == Role::Client;
-                    self.break_path(o, [false, false]);
-                    let ends = [Some(o), self.verbs.qps[o].peer];
-                    if let Some(end) = ends[usize::from(!client)] {
-                        self.soon(100, Ev::Notice(end));
-                    }
-                }
-            }
-            _ => self.ask_for_link(h, g),
-        }
-    }
-
-    fn device_goes(&mut self, h: usize, d: usize) {
-        self.hosts[h].devices[d].up = false;
-        for g in 0..self.hosts[h].groups.len() {
-            for col in 0..3 {
-                let q = match &self.hosts[h].groups[g].links[col] {
-                    Some(l) if l.device == d => l.qp,
-                    _ => continue,
-                };
-                let far = self.rng.one_in(2);
-                self.break_path(q, [true, far]);
-            }
-        }
-        self.soon(3_000_000, Ev::Back(h, d));
-    }
-
-    /// A device comes back: its host sees to a further link, or asks for one.
-    pub fn device_back(&mut self, h: usize, d: usize) {
-        self.hosts[h].devices[d].up = true;
-        for g in 0..self.hosts[h].groups.len() {
-            self.ask_for_link(h, g);
-        }
     }
 }
