@@ -7,6 +7,8 @@ use crate::proto::group::*;
 use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
 
+use crate::messages::{add_link, confirm_link};
+
 fn identity(role: Role) -> Identity {
     Identity {
         role,
@@ -386,15 +388,8 @@ fn delete_link_ends_the_group_in_the_role_of_each_side() {
 #[test]
 fn further_links_are_refused_politely() {
     let add = AddLink {
-        mac: Mac([1; 6]),
-        gid: Gid::from_v4([10, 0, 0, 9]),
-        qpn: Qpn::new(99).unwrap(),
-        link_num: 2,
-        mtu: MtuCode::B1024,
-        psn: Psn::truncate(5),
-        rejected: false,
-        reject_reason: 0,
         ext: Some(Extension::default()),
+        ..add_link()
     };
     let req = Llc::request(llc::Version::V2, Body::AddLink(add));
     let r = ask(Role::Client, &mut [], req);
@@ -421,16 +416,7 @@ fn further_links_are_refused_politely() {
 #[test]
 fn answers_go_to_whoever_waits() {
     let v = llc::Version::V1;
-    let c = ConfirmLink {
-        mac: Mac::ZERO,
-        gid: Gid::ZERO,
-        qpn: Qpn::default(),
-        link_num: 1,
-        user_id: LinkUserId::default(),
-        max_links: 1,
-        max_conns: 255,
-        no_eyecatcher: true,
-    };
+    let c = confirm_link(1);
     let bodies = [
         Body::ConfirmLink(c),
         Body::TestLink([0; 16]),

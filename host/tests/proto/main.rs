@@ -24,6 +24,7 @@ mod fuzz_bodies;
 mod group;
 mod llc;
 mod matrices;
+mod messages;
 mod negotiate;
 mod pair;
 mod pnet;

@@ -14,61 +14,8 @@ use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
 
 use crate::common::written_down;
+use crate::messages::{one_of_each, version};
 use crate::sim;
-
-/// One message of each kind.
-fn bodies() -> Vec<(&'static str, Body<'static>)> {
-    let add = AddLink {
-        mac: Mac([2; 6]),
-        gid: Gid::from_v4([10, 0, 0, 2]),
-        qpn: Qpn::new(40).unwrap(),
-        link_num: 2,
-        mtu: MtuCode::B1024,
-        psn: Psn::truncate(1),
-        rejected: false,
-        reject_reason: 0,
-        ext: None,
-    };
-    let confirm = ConfirmLink {
-        mac: Mac::ZERO,
-        gid: Gid::ZERO,
-        qpn: Qpn::default(),
-        link_num: 2,
-        user_id: LinkUserId::default(),
-        max_links: 2,
-        max_conns: 255,
-        no_eyecatcher: true,
-    };
-    let delete = |link_num| DeleteLink {
-        link_num,
-        all: false,
-        orderly: false,
-        reason: DeleteLink::LOST_PATH,
-    };
-    let all = DeleteLink::everything(true, DeleteLink::PROGRAM);
-    vec![
-        ("CONFIRM LINK", Body::ConfirmLink(confirm)),
-        ("ADD LINK", Body::AddLink(add)),
-        ("ADD LINK CONT", Body::AddLinkCont(AddLinkCont::default())),
-        ("DELETE LINK 1", Body::DeleteLink(delete(1))),
-        ("DELETE LINK 9", Body::DeleteLink(delete(9))),
-        ("DELETE LINK all", Body::DeleteLink(all)),
-        ("REQ ADD LINK", Body::ReqAddLink(ReqAddLink::default())),
-        (
-            "CONFIRM RKEY",
-            Body::ConfirmRkey(ConfirmRkey::single(Rkey(5), Vaddr(0x50))),
-        ),
-        (
-            "CONFIRM RKEY CONT",
-            Body::ConfirmRkeyCont(ConfirmRkeyCont::default()),
-        ),
-        ("TEST LINK", Body::TestLink([7; 16])),
-        (
-            "DELETE RKEY",
-            Body::DeleteRkey(DeleteRkey::request(&[Rkey(1)])),
-        ),
-    ]
-}
 
 /// Every exchange that can be under way, and what it waits for.
 fn exchanges(role: Role) -> Vec<(&'static str, Flows)> {
@@ -115,7 +62,7 @@ fn exchanges(role: Role) -> Vec<(&'static str, Flows)> {
         Exchange::DeleteLink,
         Some(awaits(Opcode::DeleteLink, true, 0)),
     );
-    let (_, confirm) = bodies().remove(0);
+    let (_, confirm) = one_of_each().remove(0);
     let _ = got.arrived(&Llc::response(llc::Version::V1, confirm), 1);
     out.push(("add, has got CONFIRM LINK answer on 1", got));
     for (name, kind) in [
@@ -140,11 +87,8 @@ fn exchanges_meet_every_message_as_written_down() {
             let mut line = |event: &str, result: String| {
                 writeln!(text, "{role:?}, {name:40} {event:28} {result}").unwrap();
             };
-            for (what, body) in bodies() {
-                let version = match body {
-                    Body::ReqAddLink(_) => llc::Version::V2,
-                    _ => llc::Version::V1,
-                };
+            for (what, body) in one_of_each() {
+                let version = version(&body);
                 for (kind, msg) in [
                     ("", Llc::request(version, body)),
                     (" answer", Llc::response(version, body)),
@@ -199,7 +143,7 @@ fn single_link_answers_every_message_as_written_down() {
             ("key 1 known", 2, 1),
             ("table full", 1, 1),
         ] {
-            for (what, body) in bodies() {
+            for (what, body) in one_of_each() {
                 for version in [llc::Version::V1, llc::Version::V2] {
                     for (kind, response) in [("", false), (" answer", true)] {
                         let mut rows = vec![RtokenEntry::EMPTY; rows];
@@ -423,7 +367,7 @@ fn group_types_meet_every_link_as_written_down() {
                     max_links: 2,
                     free_slot: true,
                 };
-                let Body::AddLink(mut m) = bodies()[1].1 else {
+                let Body::AddLink(mut m) = one_of_each()[1].1 else {
                     unreachable!()
                 };
                 m.gid = gid(if peer_repeats { 1 } else { 2 });
