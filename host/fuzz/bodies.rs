@@ -6,7 +6,7 @@
 //! and `vectors/`. A target is a function of this table and a file of its name in
 //! `fuzz_targets/`.
 
-use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::cdc::Message;
 use crate::proto::clc::{
     self, check_accept, check_confirm, choose, AcceptConfirm, Choice, Decline, FirstContact,
     Header, Kind, Limits, Offer, Proposal, ProposalV1, ProposalV2, ServerPolicy, Tech, V2Part,
@@ -23,7 +23,7 @@ use crate::proto::ids::{
 use crate::proto::llc::{self, Llc, MovedRtoken};
 use crate::proto::size::RmbeSizeCode;
 use crate::proto::{tcpopt, DeclineReason};
-use crate::sim::{Pair, Setup};
+use crate::sim::{Pair, Setup, CLOSED, DONE};
 
 /// What a target does with an input.
 pub type Body = fn(&[u8]);
@@ -528,17 +528,12 @@ pub fn pair(data: &[u8]) {
     p.settle();
     p.assert_all_arrived();
     // Then both end: no more data, then closed.
-    for closed in [false, true] {
-        let flags = ConnFlags {
-            sending_done: !closed,
-            closed,
-            ..ConnFlags::default()
-        };
+    for flags in [DONE, CLOSED] {
         p.close(0, flags);
         p.close(1, flags);
         while p.deliver(0) | p.complete(0) | p.deliver(1) | p.complete(1) {}
         for s in &p.sides {
-            assert!(s.peer.sending_done && s.peer.closed == closed);
+            assert!(s.peer.sending_done && s.peer.closed == flags.closed);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::proto::cursor::{Cursor, Pos};
 use crate::proto::ids::AlertToken;
 
 use crate::common::property;
-use crate::sim::{conn, Pair, Setup};
+use crate::sim::{conn, Pair, Setup, DONE};
 
 const SEND: u32 = 32;
 const PEER: u32 = 16;
@@ -369,10 +369,7 @@ fn corked_data_waits_while_the_ring_has_space() {
     // A close does not wait for the application to uncork.
     let mut c = fresh();
     c.commit_write(1).unwrap();
-    c.request_close(ConnFlags {
-        sending_done: true,
-        ..ConnFlags::default()
-    });
+    c.request_close(DONE);
     assert!(!c.should_hold(true, 0));
 }
 

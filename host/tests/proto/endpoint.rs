@@ -6,11 +6,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::proto::cdc::ConnFlags;
 use crate::proto::close::{Actions, Event, Machine, Send, State, Timer};
 
 use crate::common::{property, Rng};
-use crate::sim::{Pair, Setup};
+use crate::sim::{Pair, Setup, CLOSED, DONE};
 
 /// What stands beside a connection in the socket layer.
 struct Socket {
@@ -87,14 +86,8 @@ impl World {
         s.finished |= a.finish;
         let conn = &mut self.pair.sides[i].conn;
         match a.send {
-            Some(Send::Done) => conn.request_close(ConnFlags {
-                sending_done: true,
-                ..ConnFlags::default()
-            }),
-            Some(Send::Closed) => conn.request_close(ConnFlags {
-                closed: true,
-                ..ConnFlags::default()
-            }),
+            Some(Send::Done) => conn.request_close(DONE),
+            Some(Send::Closed) => conn.request_close(CLOSED),
             Some(Send::Abort) => conn.request_abort(),
             None => {}
         }

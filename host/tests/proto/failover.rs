@@ -4,11 +4,11 @@
 
 use std::cell::Cell;
 
-use crate::proto::cdc::{ConnFlags, Message};
+use crate::proto::cdc::Message;
 use crate::proto::conn::{ConnViolation, TxToken};
 
 use crate::common::{property, Rng};
-use crate::sim::{Pair, Setup};
+use crate::sim::{Pair, Setup, CLOSED, DONE};
 
 /// The links of a pair: each side may lose its link and move on at its own time.
 struct Links {
@@ -182,13 +182,7 @@ fn run(rng: &mut Rng) -> u64 {
             // A half-closed side still has to repeat what was lost.
             23 if !done[i] && rng.one_in(4) => {
                 done[i] = true;
-                l.pair.close(
-                    i,
-                    ConnFlags {
-                        sending_done: true,
-                        ..ConnFlags::default()
-                    },
-                );
+                l.pair.close(i, DONE);
             }
             _ => {}
         }
@@ -202,13 +196,7 @@ fn run(rng: &mut Rng) -> u64 {
     }
     // The last word is repeated too when the link dies with it.
     for i in 0..2 {
-        l.pair.close(
-            i,
-            ConnFlags {
-                closed: true,
-                ..ConnFlags::default()
-            },
-        );
+        l.pair.close(i, CLOSED);
         if rng.one_in(2) {
             changes += 1;
             l.fail(rng);
@@ -368,13 +356,7 @@ fn done_flag_is_repeated_with_the_last_byte_only() {
         ..Setup::default()
     });
     p.write(0, 12);
-    p.close(
-        0,
-        ConnFlags {
-            sending_done: true,
-            ..ConnFlags::default()
-        },
-    );
+    p.close(0, DONE);
     let _ = p.sides[0].conn.begin_failover();
     let flags: Vec<bool> = std::iter::from_fn(|| p.sides[0].conn.plan_tx(true))
         .map(|plan| plan.cdc.conn_flags.sending_done)
@@ -384,15 +366,11 @@ fn done_flag_is_repeated_with_the_last_byte_only() {
 
 #[test]
 fn last_word_that_was_lost_keeps_the_connection_until_it_is_repeated() {
-    let closed = ConnFlags {
-        closed: true,
-        ..ConnFlags::default()
-    };
     let mut p = Pair::new(Setup::default());
-    p.close(1, closed);
+    p.close(1, CLOSED);
     p.deliver(1);
     p.complete(1);
-    p.close(0, closed);
+    p.close(0, CLOSED);
     let plan = p.sides[0].chains.pop_front().unwrap();
     assert!(!p.sides[0].conn.is_settled());
     // The link dies with the message.

@@ -4,10 +4,8 @@
 
 use std::cell::Cell;
 
-use crate::proto::cdc::ConnFlags;
-
 use crate::common::{property, seed, Rng};
-use crate::sim::{Pair, Setup};
+use crate::sim::{Pair, Setup, CLOSED, DONE};
 
 /// A random pair: small rings, any start, few slots.
 fn setup(rng: &mut Rng) -> Setup {
@@ -72,16 +70,7 @@ fn run(rng: &mut Rng) -> u64 {
     p.assert_all_arrived();
 
     // Both say that they are done, then close; the flags come after the last byte.
-    for flags in [
-        ConnFlags {
-            sending_done: true,
-            ..ConnFlags::default()
-        },
-        ConnFlags {
-            closed: true,
-            ..ConnFlags::default()
-        },
-    ] {
+    for flags in [DONE, CLOSED] {
         for i in 0..2 {
             if flags.sending_done {
                 p.sides[i].reader_sleeps = false;
@@ -215,13 +204,7 @@ fn ring_sizes_of_real_connections_work() {
 fn closed_flag_waits_for_the_last_completion() {
     let mut p = Pair::new(Setup::default());
     p.write(0, 10);
-    p.close(
-        0,
-        ConnFlags {
-            closed: true,
-            ..ConnFlags::default()
-        },
-    );
+    p.close(0, CLOSED);
     p.deliver(0);
     assert!(!p.sides[1].peer.closed);
     assert!(p.sides[0].chains.is_empty());
@@ -239,13 +222,7 @@ fn done_flag_rides_with_the_last_byte() {
         ..Setup::default()
     });
     p.write(0, 12);
-    p.close(
-        0,
-        ConnFlags {
-            sending_done: true,
-            ..ConnFlags::default()
-        },
-    );
+    p.close(0, DONE);
     p.deliver(0);
     assert!(!p.sides[1].peer.sending_done);
     assert_eq!(p.read(1, 8), 8);
@@ -278,20 +255,16 @@ fn abort_overtakes_unsent_data_and_is_answered() {
 
 #[test]
 fn data_for_a_peer_that_has_closed_is_dropped_and_the_close_goes_out() {
-    let closed = ConnFlags {
-        closed: true,
-        ..ConnFlags::default()
-    };
     let mut p = Pair::new(Setup {
         recv: [64, 8],
         ..Setup::default()
     });
     p.write(0, 40);
     p.deliver(0);
-    p.close(1, closed);
+    p.close(1, CLOSED);
     p.deliver(1);
     assert!(p.sides[0].peer.closed);
-    p.close(0, closed);
+    p.close(0, CLOSED);
     while p.complete(0) | p.deliver(0) {}
     assert!(p.sides[1].peer.closed);
 }

@@ -22,6 +22,18 @@ pub fn pattern(side: usize, pos: u64) -> u8 {
     x.to_be_bytes()[0] ^ x.to_be_bytes()[3]
 }
 
+/// What the end of a direction sends, and that of a connection.
+pub const DONE: ConnFlags = ConnFlags {
+    sending_done: true,
+    closed: false,
+    abort: false,
+};
+pub const CLOSED: ConnFlags = ConnFlags {
+    sending_done: false,
+    closed: true,
+    abort: false,
+};
+
 /// One end.
 #[derive(Clone, Debug)]
 pub struct Side {
