@@ -384,18 +384,6 @@ fn reserved_bits_are_ignored() {
 }
 
 #[test]
-fn rfc_layout_of_add_link_is_misread_and_rejected_by_its_mtu() {
-    // The choice is Linux's layout. A peer with the other one sends a link whose MTU is the
-    // last byte of the packet sequence number here, and that is how it shows.
-    let bytes = vector("llc_add_link_v1_rfc");
-    let Body::AddLink(m) = Llc::decode(&bytes).unwrap().body else {
-        panic!()
-    };
-    assert_ne!(m.qpn.get(), 0x777);
-    assert_ne!(m.gid, GID_V1);
-}
-
-#[test]
 fn list_lengths_are_bounded_when_written() {
     let keys = [Rkey(7); 256];
     let mut out = [0; MAX_LEN];

@@ -14,6 +14,7 @@ mod close;
 mod common;
 mod conn_limits;
 mod cursor;
+mod differences;
 mod endpoint;
 mod exchange;
 mod failover;
