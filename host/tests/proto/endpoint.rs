@@ -6,30 +6,32 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::proto::close::{Actions, Event, Machine, Send, State, Timer};
+use crate::proto::close::{Actions, Event, Machine, Send, State, Tcp, Timer};
 
 use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup, CLOSED, DONE};
 
 /// What stands beside a connection in the socket layer.
-struct Socket {
-    machine: Machine,
-    timer: bool,
+pub struct Socket {
+    pub machine: Machine,
+    pub timer: bool,
     /// `finish` was asked for.
     finished: bool,
     /// The connection is gone: its token finds nothing.
-    released: bool,
+    pub released: bool,
     /// An error was set on the socket.
-    failed: bool,
+    pub failed: bool,
+    /// What was done to the TCP connection.
+    pub tcp: Option<Tcp>,
     /// The application has read to the end.
-    eof: bool,
+    pub eof: bool,
     /// Which close flags of the peer have become events.
     seen: [bool; 3],
 }
 
-struct World {
-    pair: Pair,
-    socks: [Socket; 2],
+pub struct World {
+    pub pair: Pair,
+    pub socks: [Socket; 2],
     /// The link group is gone: nothing arrives, everything is flushed.
     link_dead: bool,
     steps: u64,
@@ -41,13 +43,14 @@ thread_local! {
 }
 
 impl World {
-    fn new(setup: Setup) -> Self {
+    pub fn new(setup: Setup) -> Self {
         let sock = || Socket {
             machine: Machine::new(),
             timer: false,
             finished: false,
             released: false,
             failed: false,
+            tcp: None,
             eof: false,
             seen: [false; 3],
         };
@@ -63,7 +66,7 @@ impl World {
     }
 
     /// Feeds the machine and does what it says; an application's call may be refused.
-    fn event(&mut self, i: usize, event: Event) {
+    pub fn event(&mut self, i: usize, event: Event) {
         let from = self.socks[i].machine.state();
         let Ok(o) = self.socks[i].machine.transition(event) else {
             let call = matches!(event, Event::ShutdownWrite | Event::ShutdownBoth { .. });
@@ -82,6 +85,7 @@ impl World {
             None => {}
         }
         s.failed |= a.error.is_some();
+        s.tcp = a.tcp.or(s.tcp);
         assert!(!(s.finished && a.finish), "finished twice");
         s.finished |= a.finish;
         let conn = &mut self.pair.sides[i].conn;
@@ -101,7 +105,7 @@ impl World {
     }
 
     /// What the socket layer does after anything that may have changed a connection.
-    fn follow_up(&mut self) {
+    pub fn follow_up(&mut self) {
         for i in 0..2 {
             let p = self.pair.sides[i].peer;
             let flags = [
@@ -131,7 +135,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, i: usize) -> bool {
+    pub fn deliver(&mut self, i: usize) -> bool {
         let gone = self.socks[1 - i].released;
         if gone || self.link_dead {
             let Some(plan) = self.pair.sides[i].chains.pop_front() else {
@@ -149,11 +153,11 @@ impl World {
         self.pair.deliver(i)
     }
 
-    fn complete(&mut self, i: usize) -> bool {
+    pub fn complete(&mut self, i: usize) -> bool {
         self.pair.complete(i)
     }
 
-    fn write(&mut self, i: usize, n: u32) {
+    pub fn write(&mut self, i: usize, n: u32) {
         let open = self.socks[i].machine.is_open();
         let peer = self.pair.sides[i].conn.peer_close();
         let may = self.socks[i].machine.state().may_send() && !peer.closed && !peer.abort;
@@ -162,7 +166,7 @@ impl World {
         }
     }
 
-    fn read(&mut self, i: usize, n: u32) -> bool {
+    pub fn read(&mut self, i: usize, n: u32) -> bool {
         let s = &self.socks[i];
         if !s.machine.is_open() || s.eof || s.failed || self.pair.sides[i].reader_sleeps {
             return false;
@@ -177,7 +181,7 @@ impl World {
         false
     }
 
-    fn close(&mut self, i: usize) {
+    pub fn close(&mut self, i: usize) {
         if self.socks[i].machine.is_open() {
             let unread = self.pair.sides[i].conn.readable_len() > 0;
             self.event(i, Event::Close { unread });
@@ -185,7 +189,7 @@ impl World {
     }
 
     /// The link group dies; both sides hear of it.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.link_dead = true;
         for i in 0..2 {
             if self.socks[i].released {
@@ -230,7 +234,7 @@ impl World {
     }
 
     /// Everything that can happen without the applications happens.
-    fn settle(&mut self, reading: [bool; 2]) {
+    pub fn settle(&mut self, reading: [bool; 2]) {
         loop {
             let mut moved = false;
             for (i, reads) in reading.into_iter().enumerate() {
@@ -304,7 +308,7 @@ fn sockets_end_whatever_their_applications_do() {
 }
 
 /// Two sockets with everything delivered at once.
-fn quiet() -> World {
+pub fn quiet() -> World {
     World::new(Setup::default())
 }
 

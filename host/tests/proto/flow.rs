@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! LLC exchanges: order, collisions (RFC 7609, section 3.5.5.3), duplicates, lost links; and how
-//! links lie between devices.
+//! LLC exchanges: order, what meets what, duplicates, lost links; and how links lie between devices.
 
 use crate::proto::group::*;
 use crate::proto::ids::*;
@@ -231,42 +230,6 @@ fn whole_add_link_exchange_of_both_sides() {
     );
     assert_eq!((s.finish(sid), c.finish(cid)), (None, None));
     assert!(s.is_idle() && c.is_idle());
-}
-
-#[test]
-fn crossed_add_link_and_keys_both_come_to_an_end() {
-    // 3.5.5.3.3: the client's CONFIRM RKEY crosses with the server's ADD LINK.
-    let mut s = Flows::new(Role::Server);
-    let mut c = Flows::new(Role::Client);
-    let key = Body::ConfirmRkey(ConfirmRkey::default());
-    let add = Body::AddLink(add_link());
-    let kid = c.begin(Exchange::Rkey).unwrap();
-    assert!(c.expect(kid, awaits(Opcode::ConfirmRkey, true, Some(0))));
-    let sid = s.begin(Exchange::AddLink).unwrap();
-    assert!(s.expect(sid, awaits(Opcode::AddLink, true, Some(0))));
-    assert_eq!(request(&mut s, key), Verdict::RefuseForNow);
-    assert_eq!(request(&mut c, add), Verdict::Start(Exchange::AddLink));
-    let cid = c.begin_for_peer(Exchange::AddLink).unwrap();
-    // The refusal ends the client's exchange; it cannot begin again before the link is there.
-    assert_eq!(response(&mut c, key), Verdict::Deliver(kid));
-    assert_eq!(c.finish(kid), None);
-    assert_eq!(c.begin(Exchange::Rkey), Err(Busy));
-    assert_eq!(response(&mut s, add), Verdict::Deliver(sid));
-    assert_eq!((s.finish(sid), c.finish(cid)), (None, None));
-    assert!(c.begin(Exchange::Rkey).is_ok());
-    assert_eq!(request(&mut s, key), Verdict::Answer);
-}
-
-#[test]
-fn crossed_add_link_of_both_sides_is_one() {
-    // 3.5.5.3.1: the client's wish crosses with the server's request and needs no answer.
-    let mut s = Flows::new(Role::Server);
-    let mut c = Flows::new(Role::Client);
-    let add = Body::AddLink(add_link());
-    let sid = s.begin(Exchange::AddLink).unwrap();
-    assert_eq!(request(&mut s, add), Verdict::Drop(Dropped::UnderWay));
-    assert_eq!(request(&mut c, add), Verdict::Start(Exchange::AddLink));
-    assert_eq!(s.finish(sid), None);
 }
 
 #[test]

@@ -29,6 +29,8 @@ mod messages;
 mod negotiate;
 mod pair;
 mod pnet;
+mod rfc_collisions;
+mod rfc_endings;
 mod rfc_flows;
 mod sim;
 mod small;
