@@ -9,3 +9,12 @@ pub mod bodies;
 
 #[path = "../tests/proto/sim.rs"]
 pub mod sim;
+
+#[path = "../tests/proto/common.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod common;
+
+/// The simulator of whole hosts.
+#[path = "../tests/sim/mod.rs"]
+#[allow(dead_code, reason = "shared with its own tests")]
+pub mod hosts;

@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The seed of this run: `SMC_SEED`, or a fixed number, so that a run without it repeats itself.
 pub fn seed() -> u64 {
@@ -83,6 +83,27 @@ pub fn seeded<R>(what: &str, seed: u64, f: impl FnOnce() -> R) -> R {
             eprintln!("{what}: failed; repeat with SMC_SEED={seed}");
             std::panic::resume_unwind(e);
         }
+    }
+}
+
+/// The files of a folder of this package, by name.
+pub fn files(folder: &str) -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut out: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap_or_else(|e| panic!("{dir:?}: {e}"))
+        .map(|e| e.unwrap().path())
+        .collect();
+    out.sort();
+    out
+}
+
+/// Runs a fuzz target on its corpus.
+pub fn replay(target: &str, body: fn(&[u8])) {
+    let inputs = files(&format!("fuzz/corpus/{target}"));
+    assert!(inputs.len() >= 10, "{target}: {} inputs", inputs.len());
+    for path in inputs {
+        println!("{path:?}");
+        body(&std::fs::read(&path).unwrap());
     }
 }
 

@@ -2,36 +2,13 @@
 
 //! What fuzzing has found interesting, and the vectors, go through the fuzz targets again.
 
-use std::path::Path;
-
-use crate::common::{property, vector};
+use crate::common::{files, property, replay, vector};
 use crate::fuzz_bodies::TARGETS;
-
-fn folder(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// The files of a folder, by name.
-fn files(name: &str) -> Vec<std::path::PathBuf> {
-    let dir = folder(name);
-    let mut out: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap_or_else(|e| panic!("{dir:?}: {e}"))
-        .map(|e| e.unwrap().path())
-        .collect();
-    out.sort();
-    out
-}
 
 #[test]
 fn every_corpus_is_replayed() {
     for (name, body) in TARGETS {
-        let inputs = files(&format!("fuzz/corpus/{name}"));
-        assert!(inputs.len() >= 10, "{name}: {} inputs", inputs.len());
-        for path in inputs {
-            let data = std::fs::read(&path).unwrap();
-
-            body(&data);
-        }
+        replay(name, body);
     }
 }
 
@@ -51,6 +28,21 @@ fn every_vector_goes_through_every_target() {
 }
 
 #[test]
+fn every_vector_says_where_it_comes_from() {
+    for path in files("vectors") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let head: Vec<&str> = text.lines().take_while(|l| l.starts_with('#')).collect();
+        let head = head.join(" ");
+        let built = head.contains("built by hand")
+            && (head.contains("RFC 7609") || head.contains("Linux") || head.contains("version 2"));
+        assert!(
+            built || head.contains("Captured by host/capture"),
+            "{path:?}"
+        );
+    }
+}
+
+#[test]
 fn random_inputs_go_through_every_target() {
     for (target, body) in TARGETS {
         property(target, 200, |rng| {
@@ -62,11 +54,10 @@ fn random_inputs_go_through_every_target() {
 
 #[test]
 fn every_target_has_a_program_and_a_corpus() {
-    let names: Vec<String> = {
-        let mut n: Vec<String> = TARGETS.iter().map(|(n, _)| (*n).into()).collect();
-        n.sort();
-        n
-    };
+    // The simulator of whole hosts has its own tests, which replay its corpus.
+    let mut names: Vec<&str> = TARGETS.iter().map(|(n, _)| *n).collect();
+    names.push("hosts");
+    names.sort_unstable();
     let stems = |dir: &str| -> Vec<String> {
         files(dir)
             .iter()
@@ -75,7 +66,7 @@ fn every_target_has_a_program_and_a_corpus() {
     };
     assert_eq!(stems("fuzz/fuzz_targets"), names);
     assert_eq!(stems("fuzz/corpus"), names);
-    let manifest = std::fs::read_to_string(folder("fuzz/Cargo.toml")).unwrap();
+    let manifest = include_str!("../../fuzz/Cargo.toml");
     for n in names {
         assert!(manifest.contains(&format!("name = \"{n}\"")), "{n}");
     }

@@ -233,7 +233,7 @@ impl World {
         !conn.is_dead() && !peer.closed && !peer.abort && sock.machine.state().may_send()
     }
 
-    fn unread(&self, s: usize) -> bool {
+    pub fn unread(&self, s: usize) -> bool {
         self.socks[s]
             .conn
             .as_ref()

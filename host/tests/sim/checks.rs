@@ -35,7 +35,7 @@ impl World {
                 let qp = &self.verbs.qps[q];
                 self.check_group(qp.host, qp.group);
             }
-            Ev::Tick(_) | Ev::Trouble | Ev::Back(..) => {
+            Ev::Tick(_) | Ev::Trouble | Ev::Op(_) | Ev::Back(..) => {
                 for s in 0..self.socks.len() {
                     self.check_sock(s);
                 }
@@ -249,12 +249,12 @@ impl World {
                 }
             }
         }
-        let calm = self.plan.trouble.is_empty() && self.plan.decline == 0 && self.plan.rude == 0;
+        let calm = self.plan.is_calm() && self.plan.rude == 0;
         let common = (self.plan.v1[0] && self.plan.v1[1])
             || (self.plan.v2[0].is_some() && self.plan.v2[1].is_some());
         // A peer's table that is full is a reason too.
         let room = self.plan.rows >= self.plan.conns || self.plan.crowd;
-        if calm && common && room && !self.plan.noise {
+        if calm && common && room {
             assert!(a.excuse.is_none(), "{}", both());
         }
         self.reach.hit("end", a.excuse.unwrap_or("good"), modes);

@@ -114,6 +114,19 @@ fn a_seed_repeats_itself() {
     }
 }
 
+#[test]
+fn what_fuzzing_found_interesting_comes_to_a_good_end() {
+    common::replay("hosts", sim::operate);
+}
+
+#[test]
+fn random_operations_come_to_a_good_end() {
+    common::property("operations", 300, |rng| {
+        let len = rng.below(200);
+        sim::operate(&rng.vec(len));
+    });
+}
+
 /// Runs fresh seeds for `SMC_SOAK_MINUTES`, or `SMC_SOAK_SEEDS` of them, with a line every minute.
 #[test]
 #[ignore = "takes as long as it is told to: make soak"]

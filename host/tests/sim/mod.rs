@@ -13,6 +13,7 @@ mod ending;
 mod group;
 mod keys;
 mod noise;
+mod ops;
 mod phases;
 pub mod plan;
 pub mod reach;
@@ -46,6 +47,11 @@ pub fn attempt(seed: u64) -> Result<(Summary, Reach), String> {
         w.account()
     });
     result.map_err(|_| LAST_PANIC.take())
+}
+
+/// One run by a written list of operations; what does not hold is a panic.
+pub fn operate(data: &[u8]) {
+    World::new(Plan::written(data)).run();
 }
 
 /// Panics are kept instead of printed, for [`attempt`].

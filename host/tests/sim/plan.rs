@@ -2,6 +2,7 @@
 
 //! What a seed makes of a run: versions, devices, sizes, delays, and what goes wrong.
 
+use super::ops::Op;
 use crate::common::Rng;
 
 /// How long things take, in microseconds.
@@ -47,6 +48,8 @@ pub struct Plan {
     pub autocork: u32,
     /// Times at which something goes wrong.
     pub trouble: Vec<u64>,
+    /// What a written list says, with its times.
+    pub ops: Vec<(u64, Op)>,
     /// Messages are duplicated, or come without being asked for.
     pub noise: bool,
     /// One in so many connections is ended rudely; 0 for none.
@@ -64,6 +67,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// No handshake has to wait for long: nothing goes wrong with links or messages, and nobody
+    /// declines, or hangs while others wait.
+    pub fn is_calm(&self) -> bool {
+        self.trouble.is_empty() && self.ops.is_empty() && !self.noise && self.decline == 0
+    }
+
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0051_4d5e_ed00);
         let rng = &mut rng;
@@ -134,6 +143,7 @@ impl Plan {
             max_chain: [0, 0, 7, 20][rng.below(4) as usize],
             autocork: [0, 0, 16][rng.below(3) as usize],
             trouble,
+            ops: vec![],
             noise: !calm && rng.one_in(2),
             rude: match (calm, wild) {
                 (true, _) => 0,

@@ -9,32 +9,69 @@ use crate::proto::llc::{self, *};
 use super::group::Life;
 use super::world::{Ev, World};
 
+/// What can go wrong with a link.
+#[derive(Clone, Copy, Debug)]
+pub enum Trouble {
+    /// Its path breaks; whether its end and the other one notice at once.
+    Path([bool; 2]),
+    /// Its device goes and comes back.
+    Device,
+    /// An operator ends it.
+    EndLink,
+    /// One of the hosts would like a further link.
+    Wish,
+    /// The peer says what nobody asked for.
+    Noise,
+    /// An operator ends its group.
+    EndGroup,
+    /// Two links are lost at once, or the same one twice.
+    TwoPaths,
+    /// It is ended while another one is lost, which the client knows first.
+    EndAndBreak,
+}
+
 impl World {
-    /// Something goes wrong.
-    pub fn trouble(&mut self) {
-        let alive: Vec<usize> = (0..self.verbs.qps.len())
+    /// Queue pairs to which something can happen.
+    pub fn alive(&self) -> Vec<usize> {
+        (0..self.verbs.qps.len())
             .filter(|q| {
                 let qp = &self.verbs.qps[*q];
                 !qp.destroyed
                     && !qp.broken
                     && self.hosts[qp.host].groups[qp.group].life != Life::Ending
             })
-            .collect();
+            .collect()
+    }
+
+    /// Something goes wrong somewhere.
+    pub fn trouble(&mut self) {
+        let alive = self.alive();
         if alive.is_empty() {
             return;
         }
         let q = alive[self.rng.below(alive.len() as u64) as usize];
+        let what = match self.rng.below(16) {
+            0..=4 => Trouble::Path([self.rng.one_in(2), self.rng.one_in(2)]),
+            5 | 6 => Trouble::Device,
+            7 | 8 => Trouble::EndLink,
+            10 | 11 if self.plan.noise => Trouble::Noise,
+            12 if self.rng.one_in(3) => Trouble::EndGroup,
+            13 => Trouble::TwoPaths,
+            14 => Trouble::EndAndBreak,
+            _ => Trouble::Wish,
+        };
+        self.go_wrong(q, what);
+    }
+
+    /// Something goes wrong with a link.
+    pub fn go_wrong(&mut self, q: usize, what: Trouble) {
         let (h, g, col) = {
             let qp = &self.verbs.qps[q];
             (qp.host, qp.group, qp.col)
         };
-        match self.rng.below(16) {
-            0..=4 => {
-                let noticed = [self.rng.one_in(2), self.rng.one_in(2)];
-                self.break_path(q, noticed);
-            }
-            5 | 6 => {
-                // A device goes and comes back.
+        match what {
+            Trouble::Path(noticed) => self.break_path(q, noticed),
+            Trouble::Device => {
                 let d = self.hosts[h].groups[g].links[col]
                     .as_ref()
                     .map(|l| l.device);
@@ -42,20 +79,17 @@ impl World {
                     self.device_goes(h, d);
                 }
             }
-            7 | 8 => self.operator_ends_link(h, g, col),
-            9 => self.ask_for_link(h, g),
-            10 | 11 if self.plan.noise => self.noise(q),
-            12 if self.rng.one_in(3) => {
-                self.operator_ends_group(h, g);
-            }
-            13 => {
-                // Two links at once, or the same one twice.
+            Trouble::EndLink => self.operator_ends_link(h, g, col),
+            Trouble::Wish => self.ask_for_link(h, g),
+            Trouble::Noise => self.noise(q),
+            Trouble::EndGroup => self.operator_ends_group(h, g),
+            Trouble::TwoPaths => {
+                let alive = self.alive();
                 self.break_path(q, [true, true]);
                 let q = alive[self.rng.below(alive.len() as u64) as usize];
                 self.break_path(q, [true, false]);
             }
-            14 => {
-                // A link is ended while the other one is lost, which the client knows first.
+            Trouble::EndAndBreak => {
                 self.operator_ends_link(h, g, col);
                 let links = &self.hosts[h].groups[g].links;
                 let other = links.iter().flatten().find(|l| l.qp != q).map(|l| l.qp);
@@ -68,7 +102,6 @@ impl World {
                     }
                 }
             }
-            _ => self.ask_for_link(h, g),
         }
     }
 

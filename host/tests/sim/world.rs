@@ -9,6 +9,7 @@ use crate::proto::group::FlowId;
 use crate::proto::ids::{Gid, Mac, PeerId, Role};
 
 use super::group::Group;
+use super::ops::Op;
 use super::plan::Plan;
 use super::reach::Reach;
 use super::sock::{Sock, Tcp};
@@ -50,6 +51,8 @@ pub enum Ev {
     Tick(usize),
     /// Something goes wrong.
     Trouble,
+    /// What a written list says.
+    Op(Op),
     /// Messages come that nobody asked for.
     Noise(usize),
     /// A device comes back.
@@ -144,6 +147,9 @@ impl World {
         for at in w.plan.trouble.clone() {
             w.at(at, Ev::Trouble);
         }
+        for (at, op) in w.plan.ops.clone() {
+            w.at(at, Ev::Op(op));
+        }
         w
     }
 
@@ -224,6 +230,7 @@ impl World {
             Ev::Clear(q) => self.clear(q),
             Ev::Tick(h) => self.tick(h),
             Ev::Trouble => self.trouble(),
+            Ev::Op(op) => self.operate(op),
             Ev::Noise(q) => self.noise(q),
             Ev::Back(h, d) => self.device_back(h, d),
         }
