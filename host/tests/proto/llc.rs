@@ -290,6 +290,17 @@ fn long_messages_are_bounded_by_what_arrived() {
 }
 
 #[test]
+fn bytes_behind_a_message_of_version_1_are_ignored() {
+    for (name, msg, _) in table() {
+        let mut bytes = vector(name);
+        bytes.extend([0xaa; 60]);
+        if msg.version == Version::V1 {
+            assert_eq!(Llc::decode(&bytes), Ok(msg), "{name}");
+        }
+    }
+}
+
+#[test]
 fn length_field_of_version_2_is_not_read() {
     for (name, msg, _) in table() {
         if msg.version == Version::V2 {
