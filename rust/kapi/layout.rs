@@ -34,21 +34,21 @@ mod tests {
 
     /// Compares the size of each struct and the offset of each field that is named.
     macro_rules! same_as_c {
-        ($($of:ident { $($field:ident)* })*) => {
-            [
+        ($($of:ident { $($field:ident)* })*) => {{
+            // Not on the stack, which has no room for it where every variable is watched.
+            static HERE: &[(&CStr, usize)] = &[
                 $(
-                    agrees(kernel::c_str!(stringify!($of)), size_of::<bindings::$of>()),
+                    (kernel::c_str!(stringify!($of)), size_of::<bindings::$of>()),
                     $(
-                        agrees(
+                        (
                             kernel::c_str!(concat!(stringify!($of), ".", stringify!($field))),
                             offset_of!(bindings::$of, $field),
                         ),
                     )*
                 )*
-            ]
-            .iter()
-            .all(|same| *same)
-        };
+            ];
+            HERE.iter().fold(true, |same, (name, here)| agrees(name, *here) && same)
+        }};
     }
 
     #[test]
