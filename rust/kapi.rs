@@ -10,6 +10,8 @@ pub mod global;
 mod layout;
 pub mod net;
 pub mod pages;
+pub mod probe;
+pub mod published;
 pub mod random;
 pub mod rdma;
 pub mod rivals;

@@ -6,6 +6,7 @@ mod fallback;
 mod hooks;
 mod option;
 mod settings;
+mod tcp2smc;
 
 use kernel::{
     prelude::*,
@@ -23,7 +24,11 @@ pub(crate) use self::{
     },
     hooks::SocketCount,
     option::OPTION,
-    settings::Settings, //
+    settings::Settings,
+    tcp2smc::{
+        Registration as ConvertRegistration,
+        Tcp2Smc, //
+    },
 };
 
 use self::{
@@ -32,7 +37,10 @@ use self::{
 };
 use crate::kapi::{
     net::{
-        sysctl::Sysctls,
+        sysctl::{
+            ActiveSysctls,
+            Sysctls, //
+        },
         NetNs,
         PerNet,
         PerNetPlace,
@@ -47,11 +55,16 @@ use crate::kapi::{
 /// Where the kernel keeps the context of each namespace.
 static PLACE: PerNetPlace<NetCtx> = PerNetPlace::new();
 
+/// Where the settings are, under `/proc/sys/`.
+const SYSCTL_PATH: &CStr = c"net/smc";
+
 /// The context of one namespace.
 #[pin_data]
 pub(crate) struct NetCtx {
     /// What the administrator may set.
     settings: Arc<Settings>,
+    /// Which sockets of TCP become ones of SMC.
+    tcp2smc: Arc<Tcp2Smc>,
     /// Connections that went on by TCP, by reason.
     #[pin]
     fallbacks: Fallbacks,
@@ -59,7 +72,7 @@ pub(crate) struct NetCtx {
     hooks: Arc<Hooks>,
     /// The files of the settings; taken away when the namespace goes.
     #[pin]
-    sysctls: Mutex<Option<Sysctls<Settings>>>,
+    sysctls: Mutex<Option<(Sysctls<Settings>, ActiveSysctls<Tcp2Smc>)>>,
 }
 
 /// The room's registrations. The fields go in this order.
@@ -114,6 +127,11 @@ impl NetCtx {
         &self.settings
     }
 
+    /// Which sockets of TCP become ones of SMC.
+    pub(crate) fn tcp2smc(&self) -> &Tcp2Smc {
+        &self.tcp2smc
+    }
+
     /// Connections that went on by TCP, by reason.
     pub(crate) fn fallbacks(&self) -> &Fallbacks {
         &self.fallbacks
@@ -128,10 +146,15 @@ impl PerNet for NetCtx {
     fn new(net: &NetNs) -> Result<Arc<Self>> {
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
         let hooks = Hooks::new(settings.clone())?;
-        let sysctls = Settings::register(net, settings.clone())?;
+        let tcp2smc = Tcp2Smc::new()?;
+        let sysctls = (
+            Settings::register(net, settings.clone())?,
+            ActiveSysctls::register(net, SYSCTL_PATH, &tcp2smc::SETTINGS, tcp2smc.clone())?,
+        );
         Arc::pin_init(
             pin_init!(Self {
                 settings,
+                tcp2smc,
                 fallbacks <- Fallbacks::new(),
                 hooks,
                 sysctls <- new_mutex!(Some(sysctls), "NetCtx::sysctls"),
@@ -144,6 +167,7 @@ impl PerNet for NetCtx {
         // The files go here, not when the last reference does: that may be where sleeping is not allowed.
         let sysctls = self.sysctls.lock().take();
         drop(sysctls);
+        self.tcp2smc.close();
         self.hooks.close();
     }
 }

@@ -142,6 +142,8 @@ module! {
 
 /// Everything the module has registered. The fields go in this order.
 struct SmcModule {
+    /// The conversion of sockets, which must not outlive what they are converted to.
+    _convert: net_ctx::ConvertRegistration,
     /// The sockets.
     _af: smc_af::Registration,
     /// RDMA devices.
@@ -186,7 +188,9 @@ impl kernel::Module for SmcModule {
         let llc = smc_llc::Registration::new()?;
         let ib = smc_ib::Registration::new(llc.device_user())?;
         let af = smc_af::Registration::new(&family)?;
+        let convert = net_ctx::ConvertRegistration::new()?;
         Ok(Self {
+            _convert: convert,
             _af: af,
             _ib: ib,
             _llc: llc,

@@ -20,7 +20,7 @@ import time
 IPPROTO_SMC = 256
 SOL_SMC, SMC_RS_INFO = 286, 0x100
 MODE_TCP = 2
-NOUEID, VERSMISMAT, PEERDECL = 0x03030008, 0x030C0000, 0x05000000
+PEERNOSMC, NOUEID, VERSMISMAT, PEERDECL = 0x03010000, 0x03030008, 0x030C0000, 0x05000000
 SERVER, CLIENT = sys.argv[1:3]
 MODULE, PEER = "10.76.0.1", "10.76.0.2"
 
@@ -125,10 +125,10 @@ class Tcp:
         assert flags & (SYN | ACK) == SYN | ACK and SMC_OPTION[2:] in options, "no SYN-ACK with the option"
         self.segment(ACK)
 
-    def accept(self):
+    def accept(self, asked=True):
         flags, options = self.take()
-        assert flags & SYN and SMC_OPTION[2:] in options, "no SYN with the option"
-        self.segment(SYN | ACK, options=SMC_OPTION)
+        assert flags & SYN and (SMC_OPTION[2:] in options) == asked, f"flags {flags}, options {options.hex()}"
+        self.segment(SYN | ACK, options=SMC_OPTION if asked else b"")
 
     def recv(self, count):
         while len(self.data) < count:
@@ -293,6 +293,46 @@ def clc_client_obeys_decline():
     expect_tcp(sock, PEERDECL, NOUEID)
     exchange(sock, peer)
     peer.close()
+
+
+def clc_converted_client_outlives_an_echo():
+    """A peer that sends back any option and knows nothing of SMC: the program does not notice."""
+    enter(SERVER)
+    with open("/proc/sys/net/smc/tcp2smc", "w", encoding="ascii") as f:
+        f.write("1")
+    sock = socket.socket()
+    sock.setblocking(False)
+    peer = Tcp(7004)
+    sock.connect_ex((PEER, 7004))
+    peer.accept()
+    peer.message(PROPOSAL)
+    peer.send(b"SSH-2.0-Nobody_1.0\r\n")
+    # Its connection is reset, and the next one does not ask.
+    for _ in range(10):
+        flags, _ = peer.take()
+        if flags & RST:
+            break
+    peer.peer_port, peer.data = 0, b""
+    peer.accept(asked=False)
+    sock.settimeout(20)
+    connected(sock)
+    expect_tcp(sock, PEERNOSMC)
+    exchange(sock, peer)
+    peer.close()
+    # It is remembered.
+    again = socket.socket()
+    again.setblocking(False)
+    peer = Tcp(7004)
+    again.connect_ex((PEER, 7004))
+    peer.accept(asked=False)
+    again.settimeout(20)
+    connected(again)
+    exchange(again, peer)
+    expect_tcp(again, PEERNOSMC)
+    peer.close()
+    enter(SERVER)
+    with open("/proc/sys/net/smc/tcp2smc", "w", encoding="ascii") as f:
+        f.write("0")
 
 
 WANTED = os.environ.get("SMC_CASES", "").split()

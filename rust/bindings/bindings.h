@@ -6,4 +6,5 @@
  */
 #include "base.h"
 #include "net.h"
+#include "probe.h"
 #include "rdma.h"

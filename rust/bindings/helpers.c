@@ -7,5 +7,6 @@
 
 #include "base.c"
 #include "net.c"
+#include "probe.c"
 #include "rdma.c"
 #include "kunit.c"

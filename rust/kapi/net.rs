@@ -38,6 +38,7 @@ pub use netns::{
 };
 pub use ops::{
     Name,
+    Origin,
     PollTable,
     SocketOps, //
 };
@@ -49,6 +50,7 @@ pub use sock::{
     SockRef, //
 };
 pub use tcp::{
+    PeerName,
     Shutdown,
     TcpSocket,
     TcpState, //
@@ -57,7 +59,8 @@ pub use types::{
     FamilyRegistration,
     SocketTypes,
     TypeNames,
-    TypesRegistration, //
+    TypesRegistration,
+    PROTOCOL_CONVERTED, //
 };
 pub use wake::WakeHook;
 

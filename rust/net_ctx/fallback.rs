@@ -66,6 +66,21 @@ struct Table {
 }
 
 impl Table {
+    /// Counts a connection.
+    fn count(&mut self, role: Role, reason: DeclineReason) {
+        let row = self
+            .rows
+            .iter_mut()
+            .find(|row| row.code == reason.code() || row.code == 0);
+        if let Some(row) = row {
+            row.code = reason.code();
+            match role {
+                Role::Client => row.client = row.client.saturating_add(1),
+                Role::Server => row.server = row.server.saturating_add(1),
+            }
+        }
+    }
+
     /// Whether another line may be written to the log: a remote machine can cause them.
     ///
     /// Lines that may not are dropped without a word.
@@ -91,23 +106,18 @@ impl Fallbacks {
         })
     }
 
-    /// Counts a connection and writes a line about it, unless there were too many of late.
+    /// Counts a connection.
     ///
-    /// A reason that finds the table full is logged but not counted.
+    /// A reason that finds the table full is not counted.
+    pub(crate) fn count(&self, role: Role, reason: DeclineReason) {
+        self.table.lock().count(role, reason);
+    }
+
+    /// Counts a connection and writes a line about it, unless there were too many of late.
     pub(crate) fn record(&self, role: Role, reason: DeclineReason, peer: Option<SocketAddr>) {
         {
             let mut table = self.table.lock();
-            let row = table
-                .rows
-                .iter_mut()
-                .find(|row| row.code == reason.code() || row.code == 0);
-            if let Some(row) = row {
-                row.code = reason.code();
-                match role {
-                    Role::Client => row.client = row.client.saturating_add(1),
-                    Role::Server => row.server = row.server.saturating_add(1),
-                }
-            }
+            table.count(role, reason);
             if !table.may_log() {
                 return;
             }

@@ -106,7 +106,7 @@ impl Settings {
 
     /// Makes the files.
     pub(super) fn register(net: &NetNs, values: Arc<Self>) -> Result<Sysctls<Self>> {
-        let path = c"net/smc";
+        let path = super::SYSCTL_PATH;
         if net.is_initial() {
             return Sysctls::register(net, path, &INITIAL, values, |v| {
                 [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.hook_timeout, &v.drain]

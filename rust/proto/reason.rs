@@ -70,6 +70,8 @@ impl DeclineReason {
     pub const NOROUTE: Self = Self(0x030e_0000);
     /// One side routes directly, the other does not.
     pub const NOINDIRECT: Self = Self(0x030f_0000);
+    /// The operator excludes the port. Never on the wire: no handshake takes place.
+    pub const NOTWANTED: Self = Self(0x03f0_0000);
     /// The link group views differ.
     pub const SYNCERR: Self = Self(0x0400_0000);
     /// The peer declined.
@@ -101,6 +103,23 @@ impl DeclineReason {
     /// One phrase for a log line.
     pub fn describe(self) -> &'static str {
         self.entry().map_or("unknown reason", |e| e.2)
+    }
+
+    /// Whether the next attempt may well succeed: what was missing was missing for the moment.
+    pub fn is_passing(self) -> bool {
+        matches!(
+            self,
+            Self::MEM
+                | Self::TIMEOUT_CL
+                | Self::TIMEOUT_AL
+                | Self::NOACTLINK
+                | Self::NOSRVLINK
+                | Self::SYNCERR
+                | Self::INTERR
+                | Self::ERR_RTOK
+                | Self::ERR_RDYLNK
+                | Self::ERR_REGBUF
+        )
     }
 
     /// All codes with a name, in ascending order.
@@ -253,6 +272,11 @@ const TABLE: &[(DeclineReason, &str, &str)] = &[
         DeclineReason::NOINDIRECT,
         "NOINDIRECT",
         "one side routes directly, the other does not",
+    ),
+    (
+        DeclineReason::NOTWANTED,
+        "NOTWANTED",
+        "the operator excludes the port",
     ),
     (
         DeclineReason::SYNCERR,

@@ -5,6 +5,8 @@
 //! A connect always runs by itself: TCP's own, begun without waiting, then the handshake in the socket's work item. A
 //! blocking caller only waits for the end of it, so that a signal or a time-out interrupts the wait and nothing else.
 
+use core::net::SocketAddr;
+
 use kernel::{
     prelude::*,
     sync::{
@@ -17,11 +19,14 @@ use crate::{
     kapi::net::{
         Address,
         Open,
+        PeerName,
         Shutdown,
         SockRef,
         TcpSocket,
         TcpState, //
     },
+    net_ctx::Role,
+    proto::reason::DeclineReason,
     smc_cdc::{
         Connection,
         TcpEnd,
@@ -74,6 +79,13 @@ pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bo
     let mut state = sk.state.lock();
     match &mut *state {
         State::Init => {
+            if let Some(why) = why_not(&sk, addr) {
+                let tcp = &sk.attached()?.tcp;
+                SmcSock::become_tcp(&sk, &mut state, tcp, why, Report::Done)?;
+                sk.ctx.fallbacks().count(Role::Client, why.0);
+                drop(state);
+                return SmcSock::forward(sk, |tcp| tcp.connect(addr, nonblocking));
+            }
             begin(&sk, &mut state, addr)?;
             if nonblocking {
                 return Err(EINPROGRESS);
@@ -108,6 +120,14 @@ pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bo
         Err(err) if err == EAGAIN => Err(EINPROGRESS),
         Err(err) => Err(err),
     }
+}
+
+/// Why a converted socket does not even try SMC: the reason and the peer's diagnosis.
+fn why_not(sk: &SmcSock, addr: &Address<'_>) -> Option<(DeclineReason, u32)> {
+    if !sk.converted {
+        return None;
+    }
+    sk.ctx.tcp2smc().why_not_connect(addr.socket_addr()?)
 }
 
 /// Begins to connect.
@@ -209,10 +229,71 @@ fn drive(sk: &SockRef<SmcSock>, tcp: &Arc<TcpSocket>, waker: Arc<SockWaker>) {
         // It was shut down, and TCP has forgotten that it was connecting.
         Err(err) if err == EINVAL => Err(ECONNABORTED),
         Err(err) => Err(err),
-        Ok(()) => handshake(sk, tcp, &waker),
+        Ok(()) => {
+            let peer = sk.converted.then(|| Peer::of(tcp)).flatten();
+            let outcome = handshake(sk, tcp, &waker);
+            match peer {
+                Some(peer) => match learn(sk, tcp, &peer, outcome) {
+                    Some(outcome) => outcome,
+                    None => return,
+                },
+                None => outcome,
+            }
+        }
     };
     tcp.forget_option();
     finish(sk, tcp, &waker, result);
+}
+
+/// The other end of a connection, noted before the handshake: afterwards the connection may have gone.
+struct Peer {
+    /// Its address.
+    addr: SocketAddr,
+    /// The same as the kernel has it.
+    name: PeerName,
+}
+
+impl Peer {
+    /// The other end of `tcp`.
+    fn of(tcp: &TcpSocket) -> Option<Self> {
+        Some(Self {
+            addr: tcp.peer_addr().ok()?,
+            name: tcp.peer_name().ok()?,
+        })
+    }
+}
+
+/// Keeps in mind how a converted socket fared with its peer. Nothing comes back when it begins anew.
+///
+/// The program knows nothing of SMC: a peer that answered the option, but knows no handshake, must not make its
+/// connect fail. There are servers and devices between that send back any option they are sent.
+fn learn(
+    sk: &SockRef<SmcSock>,
+    tcp: &TcpSocket,
+    peer: &Peer,
+    outcome: Result<Outcome>,
+) -> Option<Result<Outcome>> {
+    let memory = sk.ctx.tcp2smc();
+    match &outcome {
+        Ok(Outcome::Smc(_)) => memory.forget(peer.addr),
+        Ok(Outcome::Tcp {
+            reason,
+            peer_diagnosis,
+        }) => memory.remember(peer.addr, *reason, *peer_diagnosis),
+        Err(_) => {
+            memory.remember(peer.addr, DeclineReason::PEERNOSMC, 0);
+            // Under the lock, so that a close comes before this or finds the new connection.
+            let state = sk.state.lock();
+            if matches!(*state, State::Connecting { .. }) {
+                tcp.forget_option();
+                if tcp.connect_again(&peer.name).is_ok() {
+                    sk.queue_work(&HANDSHAKES);
+                    return None;
+                }
+            }
+        }
+    }
+    Some(outcome)
 }
 
 /// The handshake of a connection that TCP has made.

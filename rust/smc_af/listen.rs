@@ -8,9 +8,12 @@ use kernel::{
     sync::Arc, //
 };
 
-use crate::kapi::net::{
-    Open,
-    SocketOps, //
+use crate::{
+    kapi::net::{
+        Open,
+        SocketOps, //
+    },
+    proto::reason::DeclineReason, //
 };
 
 use super::{
@@ -20,7 +23,10 @@ use super::{
         Way, //
     },
     socket::SmcSock,
-    state::State,
+    state::{
+        Report,
+        State, //
+    },
     HANDSHAKES, //
 };
 
@@ -30,6 +36,15 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
     let length = usize::try_from(backlog).unwrap_or(0);
     let mut state = sk.state.lock();
     match &mut *state {
+        State::Init | State::Failed if !may_listen(&sk) => {
+            if matches!(*state, State::Failed) {
+                drop(SmcSock::transition(&sk, &mut state, State::Init)?);
+            }
+            let why = (DeclineReason::NOTWANTED, 0);
+            SmcSock::become_tcp(&sk, &mut state, tcp, why, Report::Done)?;
+            drop(state);
+            SmcSock::forward(sk, |tcp| tcp.listen(backlog))
+        }
         State::Init | State::Failed => {
             let queue = AcceptQueue::new(sk.hold(), sk.ctx.clone(), length)?;
             // Without the option connections go by TCP.
@@ -65,6 +80,18 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
         }
         State::Connecting { .. } | State::Smc { .. } | State::Closed => Err(EINVAL),
     }
+}
+
+/// Whether a listener may offer SMC: a converted one only on the ports that the operator wants.
+fn may_listen(sk: &Open<'_, SmcSock>) -> bool {
+    if !sk.converted {
+        return true;
+    }
+    let port = sk
+        .attached()
+        .and_then(|attached| attached.tcp.local_addr())
+        .map_or(0, |addr| addr.port());
+    sk.ctx.tcp2smc().may_use_port(port)
 }
 
 /// `accept(2)`: waits for a connection.

@@ -31,6 +31,7 @@ use crate::{
         Open,
         OptionIn,
         OptionOut,
+        Origin,
         PollTable,
         RecvMsg,
         SendMsg,
@@ -91,6 +92,8 @@ pub(crate) struct SmcSock {
     pub(super) shut: Atomic<u32>,
     /// Whether this listener limits the handshakes in progress.
     pub(super) limit_hs: Atomic<u32>,
+    /// Whether the program asked for a socket of TCP.
+    pub(super) converted: bool,
     /// Whether TCP_CORK is on.
     pub(super) corked: Atomic<u32>,
     /// What the namespace keeps.
@@ -111,7 +114,12 @@ pub(crate) struct Attached {
 
 impl SmcSock {
     /// Data in `state`.
-    fn with_state(ctx: Arc<NetCtx>, mode: Mode, state: State) -> impl PinInit<Self, Error> {
+    fn with_state(
+        ctx: Arc<NetCtx>,
+        mode: Mode,
+        state: State,
+        origin: Origin,
+    ) -> impl PinInit<Self, Error> {
         let limit = u32::from(ctx.settings().limit_smc_hs());
         try_pin_init!(Self {
             mode: Atomic::new(mode.number()),
@@ -122,6 +130,7 @@ impl SmcSock {
             failed: Atomic::new(0),
             shut: Atomic::new(0),
             limit_hs: Atomic::new(limit),
+            converted: origin == Origin::Converted,
             corked: Atomic::new(0),
             _count: ctx.count_socket(),
             ctx,
@@ -160,13 +169,29 @@ impl SmcSock {
         peer_diagnosis: u32,
         report: Report,
     ) -> Result {
+        Self::become_tcp(sk, state, tcp, (reason, peer_diagnosis), report)?;
+        sk.ctx
+            .fallbacks()
+            .record(Role::Client, reason, tcp.peer_addr().ok());
+        Ok(())
+    }
+
+    /// The socket goes on as one of TCP, for the reason and with the peer's diagnosis in `why`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the socket is closed by now.
+    pub(super) fn become_tcp(
+        sk: &Sock<Self>,
+        state: &mut State,
+        tcp: &TcpSocket,
+        (reason, peer_diagnosis): (DeclineReason, u32),
+        report: Report,
+    ) -> Result {
         sk.reason.store(reason.code(), Relaxed);
         sk.peer_diagnosis.store(peer_diagnosis, Relaxed);
         drop(Self::transition(sk, state, State::Tcp { report })?);
         sk.mirror(tcp);
-        sk.ctx
-            .fallbacks()
-            .record(Role::Client, reason, tcp.peer_addr().ok());
         Ok(())
     }
 
@@ -229,9 +254,11 @@ impl SocketOps for SmcSock {
         Ok(())
     }
 
-    fn init(net: &NetNs, _family: Family) -> impl PinInit<Self, Error> {
+    fn init(net: &NetNs, _family: Family, origin: Origin) -> impl PinInit<Self, Error> {
         let ctx = NetCtx::of(net);
-        pin_init::pin_init_scope(move || Ok(Self::with_state(ctx?, Mode::Init, State::Init)))
+        pin_init::pin_init_scope(move || {
+            Ok(Self::with_state(ctx?, Mode::Init, State::Init, origin))
+        })
     }
 
     fn attach(sk: &Sock<Self>) -> Result<Attached> {
@@ -275,7 +302,9 @@ impl SocketOps for SmcSock {
             ),
         };
         pin_init::pin_init_scope(move || {
-            Ok(Self::with_state(ctx?, mode, state?).pin_chain(move |sock| {
+            // What follows of a conversion concerns connects and listeners.
+            let sock = Self::with_state(ctx?, mode, state?, Origin::Program);
+            Ok(sock.pin_chain(move |sock| {
                 sock.reason.store(reason, Relaxed);
                 sock.peer_diagnosis.store(diagnosis, Relaxed);
                 Ok(())

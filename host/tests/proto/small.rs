@@ -172,7 +172,7 @@ fn update_limit_is_a_tenth_within_bounds() {
 #[test]
 fn reasons_have_distinct_names_and_ascending_codes() {
     let all: Vec<_> = DeclineReason::all().collect();
-    assert_eq!(all.len(), 36);
+    assert_eq!(all.len(), 37);
     assert!(all.windows(2).all(|w| w[0] < w[1]));
     for r in &all {
         assert_eq!(DeclineReason::from_code(r.code()), *r);
@@ -184,6 +184,29 @@ fn reasons_have_distinct_names_and_ascending_codes() {
     assert_eq!(DeclineReason::from_code(7).code(), 7);
     assert_eq!(DeclineReason::NOUEID.code(), 0x0303_0008);
     assert_eq!(DeclineReason::PEERDECL.name(), "PEERDECL");
+}
+
+#[test]
+fn reasons_that_may_pass_are_those_of_the_moment() {
+    let passing: Vec<_> = DeclineReason::all()
+        .filter(|r| r.is_passing())
+        .map(DeclineReason::name)
+        .collect();
+    assert_eq!(
+        passing,
+        [
+            "MEM",
+            "TIMEOUT_CL",
+            "TIMEOUT_AL",
+            "NOACTLINK",
+            "NOSRVLINK",
+            "SYNCERR",
+            "INTERR",
+            "ERR_RTOK",
+            "ERR_RDYLNK",
+            "ERR_REGBUF"
+        ]
+    );
 }
 
 #[test]

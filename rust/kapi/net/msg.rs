@@ -8,6 +8,8 @@ use core::{
     marker::PhantomData,
     net::{
         IpAddr,
+        Ipv4Addr,
+        Ipv6Addr,
         SocketAddr, //
     },
 };
@@ -22,6 +24,9 @@ use kernel::{
 use smc_bindings as bindings;
 
 use super::unsigned;
+
+/// Length of an IPv6 address of a program that knows no interface numbers.
+const SIN6_LEN_RFC2133: usize = 24;
 
 /// The IPv4 address of `addr`, also of one mapped into IPv6.
 pub fn as_ipv4(addr: &SocketAddr) -> Option<[u8; 4]> {
@@ -76,6 +81,30 @@ impl Address<'_> {
         // SAFETY: By the type invariant the bytes of the family are there and initialised.
         let family = unsafe { (*self.raw).sa_family };
         Some(u32::from(family))
+    }
+
+    /// The address as that of an internet socket; nothing when it is none, or too short.
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        match self.family()? {
+            bindings::AF_INET if self.len() >= size_of::<bindings::sockaddr_in>() => {
+                // SAFETY: By the type invariant that many bytes are there; the storage is aligned for any address.
+                let v4 = unsafe { self.raw.cast::<bindings::sockaddr_in>().read() };
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
+            }
+            // The number of an interface at its end may be missing.
+            bindings::AF_INET6 if self.len() >= SIN6_LEN_RFC2133 => {
+                // SAFETY: By the type invariant the storage is that of a `sockaddr_storage`, initialised and aligned.
+                let v6 = unsafe { self.raw.cast::<bindings::sockaddr_in6>().read() };
+                // SAFETY: Every member of the union is plain bytes.
+                let octets = unsafe { v6.sin6_addr.in6_u.u6_addr8 };
+                Some(SocketAddr::new(
+                    IpAddr::V6(Ipv6Addr::from(octets)),
+                    u16::from_be(v6.sin6_port),
+                ))
+            }
+            _ => None,
+        }
     }
 
     /// Whether the bytes of an IPv4 address stand for "any address".

@@ -26,7 +26,9 @@ use smc_bindings as bindings;
 use super::{
     types::{
         SocketTypes,
-        PF_SMC, //
+        IPPROTO_SMC,
+        PF_SMC,
+        PROTOCOL_CONVERTED, //
     },
     unsigned,
     Address,
@@ -65,6 +67,15 @@ pub struct PollTable<'a> {
     _call: PhantomData<&'a mut bindings::poll_table_struct>,
 }
 
+/// Who wanted a socket to be one of the module's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The program that opened it.
+    Program,
+    /// The operator: the program asked for a socket of TCP.
+    Converted,
+}
+
 /// What a socket of the module is and does.
 ///
 /// The methods are called in the context of a task that may sleep, except where they say otherwise.
@@ -77,11 +88,11 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// A connection on its way from the listener to its own socket.
     type Pending;
 
-    /// Whether `net` may have another socket; asked first of all.
+    /// Whether `net` may have another socket; asked first of all, but not of a converted one.
     fn may_create(net: &NetNs) -> Result;
 
     /// The data of a new socket. Its drop must not sleep.
-    fn init(net: &NetNs, family: Family) -> impl PinInit<Self, Error>;
+    fn init(net: &NetNs, family: Family, origin: Origin) -> impl PinInit<Self, Error>;
 
     /// What lives as long as the descriptor of the new socket `sk`.
     fn attach(sk: &Sock<Self>) -> Result<Self::Attached>;
@@ -160,9 +171,17 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 unsafe fn set_up<T: SocketOps>(sk: *mut bindings::sock, family: Family) -> Result {
     // SAFETY: The sock is valid and holds its namespace.
     let net = unsafe { NetNs::from_raw(bindings::sock_net(sk)) };
-    T::may_create(net)?;
+    // SAFETY: The sock is valid, and known to nobody else.
+    let protocol = unsafe { &mut (*sk).sk_protocol };
+    let origin = if i32::from(*protocol) == PROTOCOL_CONVERTED {
+        *protocol = IPPROTO_SMC;
+        Origin::Converted
+    } else {
+        T::may_create(net)?;
+        Origin::Program
+    };
     // SAFETY: The caller vouches for the sock.
-    let this = unsafe { Sock::initialise(sk, family, T::init(net, family)) }?;
+    let this = unsafe { Sock::initialise(sk, family, T::init(net, family, origin)) }?;
     let attached = T::attach(this)?;
     // SAFETY: The descriptor is made after this call.
     unsafe { this.attach(attached) };

@@ -7,6 +7,11 @@
 use core::ptr::NonNull;
 
 use kernel::{
+    error::from_result,
+    ffi::{
+        c_int,
+        c_void, //
+    },
     prelude::*,
     sync::{
         atomic::Atomic,
@@ -113,6 +118,193 @@ impl<T: Send + Sync + 'static> Drop for Sysctls<T> {
         // SAFETY: By the type invariant the header is registered; it is so no more afterwards.
         unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
     }
+}
+
+/// Most bytes of a setting that is a text.
+pub const TEXT_MAX: usize = 1024;
+
+/// A setting that is more than a number in its place: reading and writing it are calls.
+pub enum Active<T> {
+    /// A whole number from 0 on.
+    Number {
+        /// The file's name.
+        name: &'static CStr,
+        /// The greatest value.
+        max: u32,
+        /// Reads it.
+        get: fn(&T) -> u32,
+        /// Writes it, or refuses.
+        set: fn(&T, u32) -> Result,
+    },
+    /// A line of text of less than [`TEXT_MAX`] bytes.
+    Text {
+        /// The file's name.
+        name: &'static CStr,
+        /// Appends it to an empty vector.
+        get: fn(&T, &mut KVec<u8>) -> Result,
+        /// Writes it, or refuses.
+        set: fn(&T, &[u8]) -> Result,
+    },
+}
+
+/// What a table entry of an [`Active`] setting points at.
+struct Bound<T: 'static> {
+    /// The setting.
+    setting: &'static Active<T>,
+    /// What it is a setting of.
+    values: *const T,
+}
+
+/// Settings of one namespace that are calls; dropping it takes the files away and waits for their users.
+///
+/// # Invariants
+///
+/// `header` is registered, and the table points at entries of `bound`, which point at what `values` keeps alive.
+pub struct ActiveSysctls<T: Send + Sync + 'static> {
+    /// What the kernel gave for the registration.
+    header: NonNull<bindings::ctl_table_header>,
+    /// The table that the kernel reads.
+    _table: KVec<bindings::ctl_table>,
+    /// What it points at.
+    _bound: KVec<Bound<T>>,
+    /// What the settings are of.
+    _values: Arc<T>,
+}
+
+// SAFETY: The registration is only dropped, from any one task; the values are shared by their own type.
+unsafe impl<T: Send + Sync + 'static> Send for ActiveSysctls<T> {}
+// SAFETY: Nothing can be done through a shared reference.
+unsafe impl<T: Send + Sync + 'static> Sync for ActiveSysctls<T> {}
+
+impl<T: Send + Sync + 'static> ActiveSysctls<T> {
+    /// Makes the files, in a directory that others may have files in as well.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn register(
+        net: &NetNs,
+        path: &'static CStr,
+        settings: &'static [Active<T>],
+        values: Arc<T>,
+    ) -> Result<Self> {
+        let mut table = KVec::with_capacity(settings.len(), GFP_KERNEL)?;
+        let mut bound = KVec::with_capacity(settings.len(), GFP_KERNEL)?;
+        for setting in settings {
+            bound.push(
+                Bound {
+                    setting,
+                    values: &*values,
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        for entry in bound.iter() {
+            let (Active::Number { name, .. } | Active::Text { name, .. }) = entry.setting;
+            let entry = bindings::ctl_table {
+                procname: name.as_char_ptr(),
+                data: core::ptr::from_ref(entry).cast_mut().cast(),
+                maxlen: 4,
+                mode: 0o644,
+                proc_handler: Some(active_handler::<T>),
+                ..Zeroed::ZERO
+            };
+            table.push(entry, GFP_KERNEL)?;
+        }
+        // SAFETY: The namespace is alive, the path is a C string, and what the table points at lives as long as the
+        // object returned below, whose drop unregisters it first. The handler suits the entries.
+        let header = unsafe {
+            bindings::register_net_sysctl_sz(
+                net.as_raw(),
+                path.as_char_ptr(),
+                table.as_mut_ptr(),
+                table.len(),
+            )
+        };
+        // INVARIANT: The registration succeeded, and the object owns all that it points at. Moving a `KVec` does not
+        // move what is in it.
+        Ok(Self {
+            header: NonNull::new(header).ok_or(ENOMEM)?,
+            _table: table,
+            _bound: bound,
+            _values: values,
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for ActiveSysctls<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the header is registered; it is so no more afterwards.
+        unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
+    }
+}
+
+/// `ctl_table::proc_handler` of the settings that are calls.
+///
+/// # Safety
+///
+/// Called by the kernel with an entry of an [`ActiveSysctls`] and the buffer of the call in progress.
+unsafe extern "C" fn active_handler<T: Send + Sync + 'static>(
+    table: *const bindings::ctl_table,
+    write: c_int,
+    buffer: *mut c_void,
+    len: *mut usize,
+    position: *mut bindings::loff_t,
+) -> c_int {
+    // SAFETY: The kernel hands over an entry that stays registered for the time of the call.
+    let bound = unsafe { &*(*table).data.cast::<Bound<T>>() };
+    // SAFETY: The registration keeps the values alive.
+    let values = unsafe { &*bound.values };
+    from_result(|| {
+        match bound.setting {
+            Active::Number { max, get, set, .. } => {
+                let mut value = get(values);
+                let (min, max) = (0u32, *max);
+                let entry = bindings::ctl_table {
+                    data: (&raw mut value).cast(),
+                    maxlen: 4,
+                    mode: 0o644,
+                    extra1: (&raw const min).cast_mut().cast(),
+                    extra2: (&raw const max).cast_mut().cast(),
+                    ..Zeroed::ZERO
+                };
+                // SAFETY: The entry and what it points at live for the time of the call, and the rest is the kernel's.
+                kernel::error::to_result(unsafe {
+                    bindings::proc_douintvec_minmax(&entry, write, buffer, len, position)
+                })?;
+                if write != 0 {
+                    set(values, value)?;
+                }
+            }
+            Active::Text { get, set, .. } => {
+                let mut text = KVec::with_capacity(TEXT_MAX, GFP_KERNEL)?;
+                get(values, &mut text)?;
+                text.resize(TEXT_MAX, 0, GFP_KERNEL)?;
+                if write != 0 {
+                    // SAFETY: The length is the caller's.
+                    if unsafe { *len } >= TEXT_MAX {
+                        return Err(EINVAL);
+                    }
+                }
+                let entry = bindings::ctl_table {
+                    data: text.as_mut_ptr().cast(),
+                    // CAST: A small constant.
+                    maxlen: TEXT_MAX as c_int,
+                    mode: 0o644,
+                    ..Zeroed::ZERO
+                };
+                // SAFETY: As above; the text has the length that the entry says.
+                kernel::error::to_result(unsafe {
+                    bindings::proc_dostring(&entry, write, buffer, len, position)
+                })?;
+                if write != 0 {
+                    let end = text.iter().position(|c| *c == 0).unwrap_or(0);
+                    set(values, text.get(..end).ok_or(EINVAL)?)?;
+                }
+            }
+        }
+        Ok(0)
+    })
 }
 
 #[cfg(CONFIG_KUNIT = "y")]

@@ -98,6 +98,14 @@ pub enum TcpState {
     Open,
 }
 
+/// The name of the other end of a connection, as the kernel writes it.
+pub struct PeerName {
+    /// The address.
+    storage: bindings::__kernel_sockaddr_storage,
+    /// Its length.
+    len: c_int,
+}
+
 /// A TCP socket of the kernel that holds its network namespace.
 ///
 /// All methods may sleep unless they say otherwise. It must be dropped where sleeping is allowed: the drop closes the
@@ -217,6 +225,35 @@ impl TcpSocket {
         let len = size_of::<bindings::sockaddr>() as c_int;
         // SAFETY: The socket is valid and the address ours; of an address without a family no more is read.
         unsafe { op(self.as_raw(), (&raw mut addr).cast(), len, O_NONBLOCK) };
+    }
+
+    /// Keeps the name of the other end for [`connect_again`](Self::connect_again).
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN`.
+    pub fn peer_name(&self) -> Result<PeerName> {
+        let mut storage = bindings::__kernel_sockaddr_storage::default();
+        let len = self.raw_name((&raw mut storage).cast(), 1)?;
+        Ok(PeerName { storage, len })
+    }
+
+    /// Forgets the connection and begins another one to the same end, without waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `connect(2)`, but for `EINPROGRESS`.
+    pub fn connect_again(&self, peer: &PeerName) -> Result {
+        self.disconnect();
+        let op = self.ops().connect.ok_or(EOPNOTSUPP)?;
+        // The kernel may write to it.
+        let mut storage = peer.storage;
+        let name = (&raw mut storage).cast();
+        // SAFETY: The socket is valid and the address ours.
+        match to_result(unsafe { op(self.as_raw(), name, peer.len, O_NONBLOCK) }) {
+            Err(err) if err != EINPROGRESS => Err(err),
+            _ => Ok(()),
+        }
     }
 
     /// Begins to accept connections, or changes the length of the queue.

@@ -48,8 +48,8 @@ use super::{
 struct Tables {
     /// The kinds of sock: for IPv4 and for IPv6.
     protos: [bindings::proto; 2],
-    /// `socket(AF_INET or AF_INET6, SOCK_STREAM, number)`.
-    switches: [bindings::inet_protosw; 2],
+    /// `socket(AF_INET or AF_INET6, SOCK_STREAM, number)`, with the number of SMC, then with [`PROTOCOL_CONVERTED`].
+    switches: [bindings::inet_protosw; 4],
     /// The kernel links these.
     _pin: PhantomPinned,
 }
@@ -82,7 +82,11 @@ pub struct TypeNames {
 pub(super) const PF_SMC: c_int = bindings::PF_SMC as c_int;
 
 /// The protocol number under the internet families.
-const IPPROTO_SMC: u16 = bindings::IPPROTO_SMC as u16;
+pub(super) const IPPROTO_SMC: u16 = bindings::IPPROTO_SMC as u16;
+
+/// The protocol number of sockets that are converted, until they are made: it tells them from those that a program
+/// opened with the number of SMC. The kernel has no protocol of this number.
+pub const PROTOCOL_CONVERTED: i32 = 257;
 
 impl<T: SocketOps> SocketTypes<T> {
     /// An empty place.
@@ -147,7 +151,7 @@ impl Tables {
     /// Nothing yet.
     const EMPTY: Self = Self {
         protos: [Zeroed::ZERO, Zeroed::ZERO],
-        switches: [Zeroed::ZERO, Zeroed::ZERO],
+        switches: [const { Zeroed::ZERO }; 4],
         _pin: PhantomPinned,
     };
 }
@@ -194,7 +198,7 @@ impl<T: SocketOps> FamilyRegistration<T> {
                 SocketTypes::<T>::proto(names.v4, Family::V4),
                 SocketTypes::<T>::proto(names.v6, Family::V6),
             ],
-            switches: [Zeroed::ZERO, Zeroed::ZERO],
+            switches: [const { Zeroed::ZERO }; 4],
             _pin: PhantomPinned,
         }
         .place(tables);
@@ -209,15 +213,19 @@ impl<T: SocketOps> FamilyRegistration<T> {
             steps.protos += 1;
         }
         let [v4, v6] = tables.protos;
-        let [switch4, switch6] = tables.switches;
-        for (switch, proto, ops) in [
-            (switch4, v4, &Callbacks::<T>::INET),
-            (switch6, v6, &Callbacks::<T>::INET6),
+        let [switch4, switch6, converted4, converted6] = tables.switches;
+        // CAST: A small constant.
+        let converted = PROTOCOL_CONVERTED as u16;
+        for (switch, protocol, proto, ops) in [
+            (switch4, IPPROTO_SMC, v4, &Callbacks::<T>::INET),
+            (switch6, IPPROTO_SMC, v6, &Callbacks::<T>::INET6),
+            (converted4, converted, v4, &Callbacks::<T>::INET),
+            (converted6, converted, v6, &Callbacks::<T>::INET6),
         ] {
             let entry = bindings::inet_protosw {
                 // CAST: A small constant.
                 type_: bindings::sock_type_SOCK_STREAM as u16,
-                protocol: IPPROTO_SMC,
+                protocol,
                 prot: proto,
                 ops,
                 ..Zeroed::ZERO
@@ -225,12 +233,14 @@ impl<T: SocketOps> FamilyRegistration<T> {
             // SAFETY: The entry is not registered yet: nobody else reads it.
             unsafe { switch.write(entry) };
         }
-        // SAFETY: The entry lives for ever and is set up.
-        unsafe { bindings::inet_register_protosw(switch4) };
-        steps.switches += 1;
-        // SAFETY: As above.
-        to_result(unsafe { bindings::inet6_register_protosw(switch6) })?;
-        steps.switches += 1;
+        for (v4, v6) in [(switch4, switch6), (converted4, converted6)] {
+            // SAFETY: The entry lives for ever and is set up.
+            unsafe { bindings::inet_register_protosw(v4) };
+            steps.switches += 1;
+            // SAFETY: As above.
+            to_result(unsafe { bindings::inet6_register_protosw(v6) })?;
+            steps.switches += 1;
+        }
         // What was set up above is seen by whoever sees this.
         types.offered.store(true, Ordering::Release);
         Ok(steps)
@@ -242,7 +252,7 @@ struct TablePointers {
     /// The kinds of sock.
     protos: [*mut bindings::proto; 2],
     /// The internet families' entries.
-    switches: [*mut bindings::inet_protosw; 2],
+    switches: [*mut bindings::inet_protosw; 4],
 }
 
 impl Tables {
@@ -264,7 +274,7 @@ impl Tables {
         };
         TablePointers {
             protos: [protos, protos.wrapping_add(1)],
-            switches: [switches, switches.wrapping_add(1)],
+            switches: [0, 1, 2, 3].map(|n| switches.wrapping_add(n)),
         }
     }
 }
@@ -276,7 +286,7 @@ pub struct TypesRegistration<T: SocketOps> {
     place: &'static SocketTypes<T>,
     /// How many kinds of sock.
     protos: u8,
-    /// How many internet families.
+    /// How many entries of the internet families.
     switches: u8,
 }
 
@@ -284,15 +294,17 @@ impl<T: SocketOps> Drop for TypesRegistration<T> {
     fn drop(&mut self) {
         let tables = Tables::pointers(self.place.tables.get());
         let [v4, v6] = tables.protos;
-        let [switch4, switch6] = tables.switches;
+        let [switch4, switch6, converted4, converted6] = tables.switches;
         self.place.offered.store(false, Ordering::Relaxed);
-        if self.switches > 1 {
-            // SAFETY: It is registered, as the count says.
-            unsafe { bindings::inet6_unregister_protosw(switch6) };
-        }
-        if self.switches > 0 {
-            // SAFETY: As above.
-            unsafe { bindings::inet_unregister_protosw(switch4) };
+        for (v4, v6, before) in [(converted4, converted6, 2), (switch4, switch6, 0)] {
+            if self.switches > before + 1 {
+                // SAFETY: It is registered, as the count says.
+                unsafe { bindings::inet6_unregister_protosw(v6) };
+            }
+            if self.switches > before {
+                // SAFETY: As above.
+                unsafe { bindings::inet_unregister_protosw(v4) };
+            }
         }
         if self.protos > 1 {
             // SAFETY: As above.
