@@ -70,6 +70,26 @@ fn table() -> Vec<(&'static str, Llc<'static>, bool)> {
     let mut c2 = confirm_link();
     c2.max_links = 1;
     c2.max_conns = 128;
+    let keys = ConfirmRkey {
+        this_link: token(0, 1),
+        others: 1,
+        other_links: [token(2, 2), LinkRtoken::default()],
+        negative: false,
+        retry: false,
+    };
+    let refused = ConfirmRkey {
+        negative: true,
+        ..keys
+    };
+    let later = ConfirmRkey {
+        retry: true,
+        ..refused
+    };
+    let eyecatcher = ConfirmLink {
+        max_conns: 0,
+        no_eyecatcher: false,
+        ..confirm_link()
+    };
     let mut a2 = add_link();
     a2.gid = Gid::from_v4([10, 0, 1, 2]);
     a2.ext = Some(Extension {
@@ -87,6 +107,11 @@ fn table() -> Vec<(&'static str, Llc<'static>, bool)> {
         (
             "llc_confirm_link_v1",
             Llc::request(v1, Body::ConfirmLink(confirm_link())),
+            true,
+        ),
+        (
+            "llc_confirm_link_v1_rfc",
+            Llc::request(v1, Body::ConfirmLink(eyecatcher)),
             true,
         ),
         // The vector has a host-endian length.
@@ -145,16 +170,17 @@ fn table() -> Vec<(&'static str, Llc<'static>, bool)> {
         ),
         (
             "llc_confirm_rkey",
-            Llc::request(
-                v1,
-                Body::ConfirmRkey(ConfirmRkey {
-                    this_link: token(0, 1),
-                    others: 1,
-                    other_links: [token(2, 2), LinkRtoken::default()],
-                    negative: false,
-                    retry: false,
-                }),
-            ),
+            Llc::request(v1, Body::ConfirmRkey(keys)),
+            true,
+        ),
+        (
+            "llc_confirm_rkey_later",
+            Llc::response(v1, Body::ConfirmRkey(later)),
+            true,
+        ),
+        (
+            "llc_confirm_rkey_refused",
+            Llc::response(v1, Body::ConfirmRkey(refused)),
             true,
         ),
         (
