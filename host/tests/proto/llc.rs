@@ -316,6 +316,18 @@ fn long_messages_are_bounded_by_what_arrived() {
 }
 
 #[test]
+fn link_through_a_gateway_is_not_direct() {
+    let mut bytes = vector("llc_add_link_v2");
+    for (first, direct) in [(0x80, true), (0, false), (0x7f, false)] {
+        bytes[44] = first;
+        let Body::AddLink(m) = Llc::decode(&bytes).unwrap().body else {
+            panic!()
+        };
+        assert_eq!(m.ext.unwrap().direct, direct, "{first:#04x}");
+    }
+}
+
+#[test]
 fn bytes_behind_a_message_of_version_1_are_ignored() {
     for (name, msg, _) in table() {
         let mut bytes = vector(name);
