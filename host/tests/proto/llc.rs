@@ -316,6 +316,40 @@ fn long_messages_are_bounded_by_what_arrived() {
 }
 
 #[test]
+fn every_flag_is_read_from_its_bit() {
+    // Response, then the two flags that the kind has.
+    let read = |m: &Llc<'_>| match &m.body {
+        Body::ConfirmLink(c) => (c.no_eyecatcher, false),
+        Body::AddLink(a) => (a.rejected, false),
+        Body::DeleteLink(d) => (d.all, d.orderly),
+        Body::ConfirmRkey(k) => (k.negative, k.retry),
+        Body::ConfirmRkeyCont(k) => (k.negative, false),
+        Body::DeleteRkey(k) => (k.negative, false),
+        other => panic!("{other:?}"),
+    };
+    for (name, first, second) in [
+        ("llc_confirm_link_v1", 0x03, 0),
+        ("llc_add_link_v1", 0x40, 0),
+        ("llc_delete_link", 0x40, 0x20),
+        ("llc_confirm_rkey", 0x20, 0x10),
+        ("llc_confirm_rkey_cont", 0x20, 0),
+        ("llc_delete_rkey", 0x20, 0),
+    ] {
+        let mut bytes = vector(name);
+        for flags in 0..=255 {
+            bytes[3] = flags;
+            let m = Llc::decode(&bytes).unwrap();
+            let want = (flags & first != 0, flags & second != 0);
+            assert_eq!(read(&m), want, "{name} {flags:#04x}");
+            assert_eq!(m.response, flags & 0x80 != 0, "{name} {flags:#04x}");
+            let mut out = [0; LEN];
+            m.encode(&mut out).unwrap();
+            assert_eq!(Llc::decode(&out).unwrap(), m, "{name} {flags:#04x}");
+        }
+    }
+}
+
+#[test]
 fn link_through_a_gateway_is_not_direct() {
     let mut bytes = vector("llc_add_link_v2");
     for (first, direct) in [(0x80, true), (0, false), (0x7f, false)] {
