@@ -17,6 +17,7 @@ stage=${SMC_STAGE:-$here/../build/install}$tree
 mounted=
 was_loaded=
 
+# shellcheck disable=SC2317 # the trap calls it
 autoload_end() {
 	local status=$?
 	rm -f "$aliases"

@@ -11,6 +11,7 @@ sysctls=/proc/sys/net/smc
 
 rival_loaded() { [[ -d /sys/module/smc ]]; }
 
+# shellcheck disable=SC2317 # the trap calls it
 rival_end() {
 	if rival_loaded; then modprobe -r smc 2>/dev/null || :; fi
 	cleanup
