@@ -9,7 +9,9 @@ pub mod global;
 #[cfg(CONFIG_KUNIT = "y")]
 mod layout;
 pub mod net;
+pub mod netlink;
 pub mod pages;
+pub mod percpu;
 pub mod probe;
 pub mod published;
 pub mod random;

@@ -2,10 +2,13 @@
 
 //! What the module keeps for each network namespace, and every room may use: settings and counters.
 
+mod eids;
 mod fallback;
 mod hooks;
 mod option;
+mod pnet;
 mod settings;
+mod stats;
 mod tcp2smc;
 
 use kernel::{
@@ -18,23 +21,32 @@ use kernel::{
 };
 
 pub(crate) use self::{
+    eids::{
+        EidList,
+        Eids, //
+    },
     fallback::{
+        Fallbacks,
         Role,
         Shown, //
     },
     hooks::SocketCount,
     option::OPTION,
+    pnet::Pnet,
     settings::Settings,
+    stats::{
+        Counter,
+        RingEvent,
+        Stats,
+        Way, //
+    },
     tcp2smc::{
         Registration as ConvertRegistration,
         Tcp2Smc, //
     },
 };
 
-use self::{
-    fallback::Fallbacks,
-    hooks::Hooks, //
-};
+use self::hooks::Hooks;
 use crate::kapi::{
     net::{
         sysctl::{
@@ -68,6 +80,14 @@ pub(crate) struct NetCtx {
     /// Connections that went on by TCP, by reason.
     #[pin]
     fallbacks: Fallbacks,
+    /// What is counted besides.
+    stats: Stats,
+    /// The enterprise ids.
+    #[pin]
+    eids: Eids,
+    /// Physical networks.
+    #[pin]
+    pnet: Pnet,
     /// The hooks that write the TCP option.
     hooks: Arc<Hooks>,
     /// The files of the settings; taken away when the namespace goes.
@@ -132,6 +152,21 @@ impl NetCtx {
         &self.tcp2smc
     }
 
+    /// What is counted besides connections that went on by TCP.
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The enterprise ids.
+    pub(crate) fn eids(&self) -> &Eids {
+        &self.eids
+    }
+
+    /// Physical networks.
+    pub(crate) fn pnet(&self) -> &Pnet {
+        &self.pnet
+    }
+
     /// Connections that went on by TCP, by reason.
     pub(crate) fn fallbacks(&self) -> &Fallbacks {
         &self.fallbacks
@@ -152,10 +187,13 @@ impl PerNet for NetCtx {
             ActiveSysctls::register(net, SYSCTL_PATH, &tcp2smc::SETTINGS, tcp2smc.clone())?,
         );
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 settings,
                 tcp2smc,
                 fallbacks <- Fallbacks::new(),
+                stats: Stats::new()?,
+                eids <- Eids::new(),
+                pnet <- Pnet::new(),
                 hooks,
                 sysctls <- new_mutex!(Some(sysctls), "NetCtx::sysctls"),
             }),

@@ -46,6 +46,8 @@ mod proto;
 mod kapi;
 
 #[deny(unsafe_code)]
+mod ctl;
+#[deny(unsafe_code)]
 mod net_ctx;
 #[deny(unsafe_code)]
 mod smc_cdc;
@@ -64,12 +66,18 @@ mod smc_af {
     mod connect;
     mod data;
     mod info;
+    mod inspect;
     mod listen;
     mod poll;
     mod socket;
     mod sockopt;
     mod state;
     mod waker;
+
+    pub(crate) use inspect::{
+        socket_after,
+        Described, //
+    };
 
     use kernel::prelude::*;
 
@@ -137,13 +145,22 @@ module! {
     authors: ["The smc-rs developers"],
     description: "Shared Memory Communications over RDMA (SMC-R)",
     license: "GPL",
-    alias: ["net-pf-43", "net-pf-2-proto-256-type-1", "net-pf-10-proto-256-type-1"],
+    alias: [
+        "net-pf-43",
+        "net-pf-2-proto-256-type-1",
+        "net-pf-10-proto-256-type-1",
+        "net-pf-16-proto-16-family-SMC_GEN_NETLINK",
+        "net-pf-16-proto-16-family-SMC_PNETID",
+        "net-pf-16-proto-4-type-43",
+    ],
 }
 
 /// Everything the module has registered. The fields go in this order.
 struct SmcModule {
     /// The conversion of sockets, which must not outlive what they are converted to.
     _convert: net_ctx::ConvertRegistration,
+    /// What tools ask.
+    _ctl: ctl::Registration,
     /// The sockets.
     _af: smc_af::Registration,
     /// RDMA devices.
@@ -188,9 +205,11 @@ impl kernel::Module for SmcModule {
         let llc = smc_llc::Registration::new()?;
         let ib = smc_ib::Registration::new(llc.device_user())?;
         let af = smc_af::Registration::new(&family)?;
+        let ctl = ctl::Registration::new()?;
         let convert = net_ctx::ConvertRegistration::new()?;
         Ok(Self {
             _convert: convert,
+            _ctl: ctl,
             _af: af,
             _ib: ib,
             _llc: llc,

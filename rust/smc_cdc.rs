@@ -50,6 +50,10 @@ use crate::{
             QueueRegistration, //
         }, //
     },
+    net_ctx::{
+        NetCtx,
+        Way, //
+    },
     new_bh_lock,
     proto::{
         cdc,
@@ -64,7 +68,8 @@ use crate::{
         conn::{
             Conn,
             Early,
-            Params, //
+            Params,
+            Snapshot, //
         },
         cursor::RingSize,
         ids::{
@@ -218,6 +223,8 @@ pub(crate) struct Connection {
     tx_bytes: Atomic<u64>,
     /// Payload bytes given to the application.
     rx_bytes: Atomic<u64>,
+    /// Counts the rings as long as they are in use.
+    rings: RingCount,
     /// Whether this connection made its link group.
     first_contact: bool,
     /// Ends an orphan whose peer never closes.
@@ -245,6 +252,7 @@ impl Connection {
         let rmb = membership.new_rmb(want(setup.rcvbuf))?;
         let ring = membership.new_send_ring(want(setup.sndbuf))?;
         let waker = setup.waker.clone();
+        let rings = RingCount::new(NetCtx::of(&setup.net)?, ring.bytes(), rmb.bytes());
         let connection = Arc::pin_init(
             pin_init!(Self {
                 core <- new_bh_lock!(Core {
@@ -267,6 +275,7 @@ impl Connection {
                 ring,
                 tx_bytes: Atomic::new(0),
                 rx_bytes: Atomic::new(0),
+                rings,
                 first_contact,
                 orphan_timer <- new_delayed_work!("smc_cdc::orphan"),
                 finish_work <- new_work!("smc_cdc::finish"),
@@ -306,12 +315,32 @@ impl Connection {
         }
     }
 
+    /// What the namespace of the connection keeps.
+    fn ctx(&self) -> &NetCtx {
+        &self.rings.ctx
+    }
+
+    /// Size of the send ring in bytes.
+    pub(crate) fn send_ring(&self) -> u32 {
+        self.ring.bytes()
+    }
+
+    /// Size of the peer's receive ring in bytes, 0 before it is known.
+    pub(crate) fn peer_ring(&self) -> u32 {
+        self.peer.copy().map_or(0, |peer| peer.size.get())
+    }
+
     /// What an operator may know of the connection.
     pub(crate) fn info(&self) -> Info {
         let group = self.group();
-        let (state, sent) = {
+        let (state, sent, cursors, shut) = {
             let core = self.core.lock();
-            (core.machine.state(), core.conn.is_some())
+            (
+                core.machine.state(),
+                core.conn.is_some(),
+                core.conn.as_ref().map(Conn::snapshot),
+                (core.read_shut, core.may_send().is_err()),
+            )
         };
         Info {
             state,
@@ -325,8 +354,36 @@ impl Connection {
             },
             tx_bytes: self.tx_bytes.load(Relaxed),
             rx_bytes: self.rx_bytes.load(Relaxed),
+            cursors,
+            shut,
             group: group.clone(),
         }
+    }
+}
+
+/// Counts the rings of a connection as being in use. It may be dropped in any context.
+struct RingCount {
+    /// Where it is counted.
+    ctx: Arc<NetCtx>,
+    /// Size of the send ring in bytes.
+    send: u32,
+    /// Size of the receive ring in bytes.
+    receive: u32,
+}
+
+impl RingCount {
+    /// Begins to count.
+    fn new(ctx: Arc<NetCtx>, send: u32, receive: u32) -> Self {
+        ctx.stats().ring_taken(Way::Send, send);
+        ctx.stats().ring_taken(Way::Receive, receive);
+        Self { ctx, send, receive }
+    }
+}
+
+impl Drop for RingCount {
+    fn drop(&mut self) {
+        self.ctx.stats().ring_given(Way::Send, self.send);
+        self.ctx.stats().ring_given(Way::Receive, self.receive);
     }
 }
 
@@ -348,6 +405,10 @@ pub(crate) struct Info {
     pub(crate) tx_bytes: u64,
     /// Payload bytes given to the application.
     pub(crate) rx_bytes: u64,
+    /// The cursors, once the peer's ring is known.
+    pub(crate) cursors: Option<Snapshot>,
+    /// Whether receiving and sending are over on this side.
+    pub(crate) shut: (bool, bool),
     /// The link group.
     pub(crate) group: Arc<LinkGroup>,
 }

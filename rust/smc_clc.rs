@@ -34,6 +34,11 @@ use crate::{
         },
         uts::host_name, //
     },
+    net_ctx::{
+        EidList,
+        NetCtx,
+        Role, //
+    },
     proto::{
         clc::{
             AcceptConfirm,
@@ -83,9 +88,15 @@ pub(crate) enum Outcome {
     },
 }
 
-/// The enterprise ids of this host: the built-in one, so that two hosts need no configuration.
-fn eids() -> impl Iterator<Item = Eid> + Clone {
-    core::iter::once(Eid::DEFAULT)
+/// The enterprise ids of the socket's namespace: a built-in one at first, so that two hosts need no configuration.
+fn eids(setup: &Setup) -> Result<EidList, Stop> {
+    let ctx = NetCtx::of(&setup.net).map_err(Stop::Fatal)?;
+    let list = ctx.eids().list();
+    if list.iter().next().is_none() {
+        // Version 2 is off without an id.
+        return Err(DeclineReason::NOUEID.into());
+    }
+    Ok(list)
 }
 
 /// Why a handshake stopped.
@@ -119,7 +130,7 @@ fn reason_of(error: Error) -> DeclineReason {
 ///
 /// The connect fails with the error: the peer broke the protocol, fell silent or went away in the middle.
 pub(crate) fn client(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
-    run(tcp, setup, client::handshake)
+    run(tcp, setup, Role::Client, client::handshake)
 }
 
 /// Runs the handshake of a child of a listening socket whose peer sent the SMC option.
@@ -128,18 +139,25 @@ pub(crate) fn client(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
 ///
 /// The child is dropped: the peer broke the protocol, fell silent or went away in the middle.
 pub(crate) fn server(tcp: &TcpSocket, setup: &Setup) -> Result<Outcome> {
-    run(tcp, setup, server::handshake)
+    run(tcp, setup, Role::Server, server::handshake)
 }
 
 /// One side's part of the handshake.
 type Side = fn(&TcpSocket, &Setup, &mut Channel<'_>) -> Result<Arc<Connection>, Stop>;
 
 /// Turns the end of a handshake into its outcome, and tells the peer if this side declines.
-fn run(tcp: &TcpSocket, setup: &Setup, handshake: Side) -> Result<Outcome> {
+fn run(tcp: &TcpSocket, setup: &Setup, role: Role, handshake: Side) -> Result<Outcome> {
     let mut channel = Channel::new(tcp)?;
+    let ctx = NetCtx::of(&setup.net)?;
     match handshake(tcp, setup, &mut channel) {
-        Ok(connection) => Ok(Outcome::Smc(connection)),
-        Err(Stop::Fatal(error)) => Err(error),
+        Ok(connection) => {
+            ctx.stats().connected(role);
+            Ok(Outcome::Smc(connection))
+        }
+        Err(Stop::Fatal(error)) => {
+            ctx.stats().handshake_failed(role);
+            Err(error)
+        }
         Err(Stop::Declined(peer_diagnosis)) => Ok(Outcome::Tcp {
             reason: DeclineReason::PEERDECL,
             peer_diagnosis,

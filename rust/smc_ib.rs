@@ -179,7 +179,7 @@ impl Registration {
 }
 
 /// The devices, one after the other: while one is looked at others may come and go.
-fn devices() -> impl Iterator<Item = Arc<Device>> {
+pub(crate) fn devices() -> impl Iterator<Item = Arc<Device>> {
     let state = STATE.get();
     (0..).map_while(move |at| state.as_ref()?.devices.lock().get(at).cloned())
 }

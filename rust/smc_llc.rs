@@ -26,6 +26,7 @@
 
 mod flow;
 mod group;
+mod inspect;
 mod registry;
 mod ring;
 mod send;
@@ -35,6 +36,10 @@ pub(crate) use group::{
     LinkGroup,
     Params,
     PeerLink, //
+};
+pub(crate) use inspect::{
+    is_critical,
+    links_on, //
 };
 pub(crate) use registry::{
     create,

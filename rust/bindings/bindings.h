@@ -6,5 +6,6 @@
  */
 #include "base.h"
 #include "net.h"
+#include "netlink.h"
 #include "probe.h"
 #include "rdma.h"

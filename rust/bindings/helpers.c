@@ -7,6 +7,7 @@
 
 #include "base.c"
 #include "net.c"
+#include "netlink.c"
 #include "probe.c"
 #include "rdma.c"
 #include "kunit.c"

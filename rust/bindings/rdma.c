@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Wrappers for rust/kapi/rdma/ and rust/kapi/pages.rs. */
+#include <linux/pci.h>
 
 struct in_device *smc_helper___in_dev_get_rcu(const struct net_device *dev)
 {
@@ -133,4 +134,32 @@ void smc_helper_sg_set_dma_page(struct scatterlist *sg, struct page *page,
 void smc_helper_pin_this_module(void)
 {
 	__module_get(THIS_MODULE);
+}
+
+/* The number of the network interface of a port, 0 without one in net. */
+u32 smc_helper_ib_netdev_index(struct ib_device *dev, u32 port,
+			       const struct net *net)
+{
+	struct net_device *ndev = ib_device_get_netdev(dev, port);
+	u32 index = ndev && net_eq(dev_net(ndev), net) ? ndev->ifindex : 0;
+
+	dev_put(ndev);
+	return index;
+}
+
+/* What a device on the PCI bus is; false for one that is on no such bus. */
+bool smc_helper_ib_pci_about(const struct ib_device *dev, u16 *vendor,
+			     u16 *device, char *name, size_t len)
+{
+#ifdef CONFIG_PCI
+	if (dev->dev.parent && dev_is_pci(dev->dev.parent)) {
+		const struct pci_dev *pdev = to_pci_dev(dev->dev.parent);
+
+		*vendor = pdev->vendor;
+		*device = pdev->device;
+		strscpy(name, pci_name(pdev), len);
+		return true;
+	}
+#endif
+	return false;
 }

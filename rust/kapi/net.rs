@@ -8,6 +8,7 @@
 //! - [`WakeHook`] tells a [`Sock`] that something happened on a [`TcpSocket`].
 //! - [`PerNet`] is data of each network namespace, [`sysctl`] its settings.
 
+mod list;
 mod msg;
 pub mod netns;
 mod ops;
@@ -18,6 +19,7 @@ mod tcp;
 mod types;
 mod wake;
 
+pub use list::SockList;
 pub use msg::{
     as_ipv4,
     flag,

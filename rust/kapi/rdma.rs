@@ -29,11 +29,13 @@ use kernel::error::{
 };
 use smc_bindings as bindings;
 
+mod about;
 mod device;
 mod mr;
 mod qp;
 mod route;
 
+pub use about::Pci;
 pub use device::{
     Client,
     ClientPlace,

@@ -16,7 +16,10 @@ use kernel::{
     },
 };
 
-use crate::proto::reason::DeclineReason;
+use crate::{
+    kapi::percpu::Counters,
+    proto::reason::DeclineReason, //
+};
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +30,8 @@ pub(crate) enum Role {
     Server,
 }
 
-/// How many different reasons are told apart; there are fewer than that, also with those of other implementations.
-const REASONS: usize = 64;
+/// How many different reasons are told apart: those with a name, and one place for all others.
+const REASONS: usize = 48;
 
 /// How many lines a namespace may write to the log in [`LOG_PERIOD_MS`].
 const LOG_LINES: u32 = 10;
@@ -36,51 +39,36 @@ const LOG_LINES: u32 = 10;
 /// See [`LOG_LINES`].
 const LOG_PERIOD_MS: i64 = 5_000;
 
-/// The counters of one reason.
-#[derive(Clone, Copy, Default)]
-struct Row {
-    /// The reason's code; 0 in a row without one.
-    code: u32,
-    /// Connections that this end opened.
-    client: u64,
-    /// Connections that this end accepted.
-    server: u64,
-}
-
 /// The counters of a namespace.
 #[pin_data]
 pub(crate) struct Fallbacks {
-    /// What is counted.
+    /// For each role, as many as there are reasons.
+    counters: Counters,
+    /// What is written to the log.
     #[pin]
-    table: Mutex<Table>,
+    log: Mutex<Log>,
 }
 
-/// What is counted of a namespace.
-struct Table {
-    /// A row for each reason that has occurred.
-    rows: [Row; REASONS],
+/// What was written to the log of late.
+struct Log {
     /// When the first of the latest lines was written.
     since: Instant<Monotonic>,
     /// How many lines have been written since then.
     lines: u32,
 }
 
-impl Table {
-    /// Counts a connection.
-    fn count(&mut self, role: Role, reason: DeclineReason) {
-        let row = self
-            .rows
-            .iter_mut()
-            .find(|row| row.code == reason.code() || row.code == 0);
-        if let Some(row) = row {
-            row.code = reason.code();
-            match role {
-                Role::Client => row.client = row.client.saturating_add(1),
-                Role::Server => row.server = row.server.saturating_add(1),
-            }
-        }
+/// The counter of a reason.
+fn place(role: Role, reason: DeclineReason) -> usize {
+    let at = DeclineReason::all().position(|known| known == reason);
+    let last = REASONS.saturating_sub(1);
+    let at = at.unwrap_or(last).min(last);
+    match role {
+        Role::Client => at,
+        Role::Server => at.saturating_add(REASONS),
     }
+}
 
+impl Log {
     /// Whether another line may be written to the log: a remote machine can cause them.
     ///
     /// Lines that may not are dropped without a word.
@@ -96,31 +84,31 @@ impl Table {
 
 impl Fallbacks {
     /// Nothing counted yet.
-    pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            table <- new_mutex!(Table {
-                rows: [Row::default(); REASONS],
+    pub(super) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            counters: Counters::new(2 * REASONS)?,
+            log <- new_mutex!(Log {
                 since: Instant::now(),
                 lines: 0,
-            }, "Fallbacks::table"),
+            }, "Fallbacks::log"),
         })
     }
 
     /// Counts a connection.
-    ///
-    /// A reason that finds the table full is not counted.
     pub(crate) fn count(&self, role: Role, reason: DeclineReason) {
-        self.table.lock().count(role, reason);
+        self.counters.add(place(role, reason), 1);
+    }
+
+    /// How many connections there were of a role and a reason; a reason without a name stands for all such.
+    pub(crate) fn total(&self, role: Role, reason: DeclineReason) -> u64 {
+        self.counters.total(place(role, reason))
     }
 
     /// Counts a connection and writes a line about it, unless there were too many of late.
     pub(crate) fn record(&self, role: Role, reason: DeclineReason, peer: Option<SocketAddr>) {
-        {
-            let mut table = self.table.lock();
-            table.count(role, reason);
-            if !table.may_log() {
-                return;
-            }
+        self.count(role, reason);
+        if !self.log.lock().may_log() {
+            return;
         }
         let from = match role {
             Role::Client => "to",

@@ -45,6 +45,16 @@ const RMEM: Setting = Setting {
     max: RING_MAX,
 };
 
+/// Default of how much small data is held back.
+const AUTOCORKING_DEFAULT: u32 = 65_536;
+
+/// How much small data is held back.
+const AUTOCORKING_SIZE: Setting = Setting {
+    name: c"autocorking_size",
+    min: 0,
+    max: u32::MAX,
+};
+
 /// Limit of the handshakes in progress.
 const LIMIT_SMC_HS: Setting = Setting {
     name: c"limit_smc_hs",
@@ -73,10 +83,17 @@ const DRAIN: Setting = Setting {
 };
 
 /// What every namespace has.
-static EVERYWHERE: [Setting; 4] = [WMEM, RMEM, LIMIT_SMC_HS, HOOK_TIMEOUT];
+static EVERYWHERE: [Setting; 5] = [WMEM, RMEM, AUTOCORKING_SIZE, LIMIT_SMC_HS, HOOK_TIMEOUT];
 
 /// What the initial namespace has: one more, as it concerns the module as a whole.
-static INITIAL: [Setting; 5] = [WMEM, RMEM, LIMIT_SMC_HS, HOOK_TIMEOUT, DRAIN];
+static INITIAL: [Setting; 6] = [
+    WMEM,
+    RMEM,
+    AUTOCORKING_SIZE,
+    LIMIT_SMC_HS,
+    HOOK_TIMEOUT,
+    DRAIN,
+];
 
 /// The settings of one namespace. Each is a whole that is read at the time of use.
 pub(crate) struct Settings {
@@ -84,6 +101,8 @@ pub(crate) struct Settings {
     wmem: Value,
     /// Size of the receive ring of new sockets in bytes.
     rmem: Value,
+    /// Up to how many bytes small data waits for what was sent before it.
+    autocorking_size: Value,
     /// Whether new listeners limit the handshakes in progress.
     limit_smc_hs: Value,
     /// How many seconds the hooks that write the TCP option stay without a socket.
@@ -98,6 +117,7 @@ impl Settings {
         Self {
             wmem: Atomic::new(RING_DEFAULT),
             rmem: Atomic::new(RING_DEFAULT),
+            autocorking_size: Atomic::new(AUTOCORKING_DEFAULT),
             limit_smc_hs: Atomic::new(0),
             hook_timeout: Atomic::new(HOOK_TIMEOUT_DEFAULT),
             drain: Atomic::new(0),
@@ -109,11 +129,24 @@ impl Settings {
         let path = super::SYSCTL_PATH;
         if net.is_initial() {
             return Sysctls::register(net, path, &INITIAL, values, |v| {
-                [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.hook_timeout, &v.drain]
+                [
+                    &v.wmem,
+                    &v.rmem,
+                    &v.autocorking_size,
+                    &v.limit_smc_hs,
+                    &v.hook_timeout,
+                    &v.drain,
+                ]
             });
         }
         Sysctls::register(net, path, &EVERYWHERE, values, |v| {
-            [&v.wmem, &v.rmem, &v.limit_smc_hs, &v.hook_timeout]
+            [
+                &v.wmem,
+                &v.rmem,
+                &v.autocorking_size,
+                &v.limit_smc_hs,
+                &v.hook_timeout,
+            ]
         })
     }
 
@@ -127,9 +160,19 @@ impl Settings {
         self.rmem.load(Relaxed)
     }
 
+    /// Up to how many bytes small data waits for what was sent before it, unless TCP_NODELAY is on.
+    pub(crate) fn autocorking_size(&self) -> u32 {
+        self.autocorking_size.load(Relaxed)
+    }
+
     /// Whether new listeners limit the handshakes in progress.
     pub(crate) fn limit_smc_hs(&self) -> bool {
         self.limit_smc_hs.load(Relaxed) != 0
+    }
+
+    /// Sets whether new listeners limit the handshakes in progress.
+    pub(crate) fn set_limit_smc_hs(&self, on: bool) {
+        self.limit_smc_hs.store(u32::from(on), Relaxed);
     }
 
     /// How many milliseconds the hooks that write the TCP option stay without a socket.

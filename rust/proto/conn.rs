@@ -171,6 +171,39 @@ pub struct Snapshot {
     pub rx_conn_flags: ConnFlags,
 }
 
+impl Snapshot {
+    /// Length of the diagnosis interface's form.
+    pub const LEN: usize = 60;
+
+    /// The form of the diagnosis interface, in host byte order: four cursors of the elements, the flags of the peer
+    /// and ours, three cursors of the send ring. A cursor is a hole, the laps, the bytes.
+    pub fn diag_bytes(&self) -> [u8; Self::LEN] {
+        let cursor = |c: Cursor| {
+            let [a, b] = c.wrap.to_ne_bytes();
+            let [d, e, f, g] = c.count.to_ne_bytes();
+            [0, 0, a, b, d, e, f, g]
+        };
+        let flags = [
+            self.rx_prod_flags.to_byte(),
+            self.rx_conn_flags.to_byte(),
+            self.tx_prod_flags.to_byte(),
+            self.tx_conn_flags.to_byte(),
+        ];
+        let elements = [self.rx_prod, self.rx_cons, self.tx_prod, self.tx_cons];
+        let sending = [self.tx_prep, self.tx_sent, self.tx_fin];
+        let bytes = elements
+            .into_iter()
+            .flat_map(cursor)
+            .chain(flags)
+            .chain(sending.into_iter().flat_map(cursor));
+        let mut out = [0; Self::LEN];
+        for (to, byte) in out.iter_mut().zip(bytes) {
+            *to = byte;
+        }
+        out
+    }
+}
+
 impl Conn {
     /// A connection with empty rings.
     pub fn new(mut params: Params) -> Self {

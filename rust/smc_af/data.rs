@@ -16,6 +16,11 @@ use crate::{
         RecvMsg,
         SendMsg, //
     },
+    net_ctx::{
+        Counter,
+        RingEvent,
+        Way, //
+    },
     proto::reason::DeclineReason,
     smc_cdc::{
         Connection,
@@ -42,7 +47,9 @@ pub(super) fn sendmsg(sk: Open<'_, SmcSock>, msg: &mut SendMsg<'_>) -> Result<us
             Mode::Tcp => return SmcSock::forward(sk, |tcp| tcp.sendmsg(msg)),
             Mode::Smc => {
                 let conn = SmcSock::connection(&sk)?;
-                return send(sk, conn, msg, &mut patience);
+                let sent = send(sk, conn, msg, &mut patience);
+                sk.ctx.stats().call(Way::Send, sent.as_ref().ok().copied());
+                return sent;
             }
             Mode::Init if msg.flags() & flag::MSG_FASTOPEN != 0 => fall_back_for_option(sk)?,
             _ if msg.flags() & flag::MSG_FASTOPEN != 0 => return Err(EINVAL),
@@ -65,7 +72,11 @@ pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<us
             Mode::Smc => {
                 let conn = SmcSock::connection(&sk)?;
                 msg.clear_name();
-                return receive(sk, conn, msg, &mut patience);
+                let got = receive(sk, conn, msg, &mut patience);
+                sk.ctx
+                    .stats()
+                    .call(Way::Receive, got.as_ref().ok().copied());
+                return got;
             }
             Mode::Connecting => connected(sk, &mut patience)?,
             Mode::Init | Mode::Failed | Mode::Listening | Mode::Closed => {
@@ -113,6 +124,7 @@ fn send(
         urgent: flags & flag::MSG_OOB != 0,
     };
     let wanted = msg.len();
+    count_send(&sk, conn, wanted, mode.urgent);
     let mut sent: usize = 0;
     let outcome = loop {
         match conn.try_send(msg.iter(), mode) {
@@ -125,6 +137,7 @@ fn send(
             Err(err) if err == EAGAIN => (),
             Err(err) => break Err(err),
         }
+        count_full(&sk, conn);
         if patience.is_over() {
             break Err(EAGAIN);
         }
@@ -144,6 +157,31 @@ fn send(
             Err(sk.broken_pipe(flags & flag::MSG_NOSIGNAL != 0, err))
         }
         _ => Ok(sent),
+    }
+}
+
+/// Counts what is known before a call sends `wanted` bytes.
+fn count_send(sk: &SmcSock, conn: &Connection, wanted: usize, urgent: bool) {
+    let stats = sk.ctx.stats();
+    if urgent {
+        stats.bump(Counter::URGENT);
+    }
+    if wanted > u32_as_usize(conn.send_ring()) {
+        stats.ring(Way::Send, RingEvent::SMALL);
+    }
+    if wanted > u32_as_usize(conn.peer_ring()) {
+        stats.ring(Way::Send, RingEvent::SMALL_PEER);
+    }
+}
+
+/// Counts that the send ring is full, and why.
+fn count_full(sk: &SmcSock, conn: &Connection) {
+    let stats = sk.ctx.stats();
+    stats.ring(Way::Send, RingEvent::FULL);
+    // What has not left waits for room at the peer.
+    let (_, unsent) = conn.out_queue();
+    if unsent > 0 {
+        stats.ring(Way::Send, RingEvent::FULL_PEER);
     }
 }
 
@@ -171,6 +209,13 @@ fn receive(
         discard: flags & flag::MSG_TRUNC != 0,
     };
     let room = msg.len();
+    let stats = sk.ctx.stats();
+    if room > u32_as_usize(conn.receive_ring()) {
+        stats.ring(Way::Receive, RingEvent::SMALL);
+    }
+    if conn.readable_len() == conn.receive_ring() {
+        stats.ring(Way::Receive, RingEvent::FULL);
+    }
     let enough = if flags & flag::MSG_WAITALL != 0 {
         room
     } else {

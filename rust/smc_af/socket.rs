@@ -46,6 +46,7 @@ use crate::{
         WakeHook, //
     },
     net_ctx::{
+        Counter,
         NetCtx,
         Role,
         Shown,
@@ -98,6 +99,9 @@ pub(crate) struct SmcSock {
     pub(super) corked: Atomic<u32>,
     /// What the namespace keeps.
     pub(super) ctx: Arc<NetCtx>,
+    /// The TCP socket, as long as the descriptor lives, for those who list sockets. Nothing is taken inside.
+    #[pin]
+    pub(super) inner: Mutex<Option<Arc<TcpSocket>>>,
     /// Counts the socket there.
     _count: SocketCount,
 }
@@ -132,6 +136,7 @@ impl SmcSock {
             limit_hs: Atomic::new(limit),
             converted: origin == Origin::Converted,
             corked: Atomic::new(0),
+            inner <- new_mutex!(None, "SmcSock::inner"),
             _count: ctx.count_socket(),
             ctx,
         })
@@ -266,8 +271,10 @@ impl SocketOps for SmcSock {
         sk.set_state_number(2);
         let settings = sk.ctx.settings();
         sk.set_buffers(settings.wmem(), settings.rmem());
+        let hook = WakeHook::new(sk.hold(), tcp.clone())?;
+        *sk.inner.lock() = Some(tcp.clone());
         Ok(Attached {
-            _hook: WakeHook::new(sk.hold(), tcp.clone())?,
+            _hook: hook,
             conn: SetOnce::new(),
             tcp,
         })
@@ -324,6 +331,7 @@ impl SocketOps for SmcSock {
             // What happened to the TCP connection before it was watched was not noticed.
             sk.queue_work(&HANDSHAKES);
         }
+        *sk.inner.lock() = Some(tcp.clone());
         // From here on the connection is not reset with `pending`.
         let _ = pending.take_tcp();
         Ok(Attached {
@@ -335,6 +343,11 @@ impl SocketOps for SmcSock {
 
     fn release(sk: Open<'_, Self>) {
         super::close::release(sk);
+    }
+
+    fn detached(sk: &Sock<Self>) {
+        let inner = sk.inner.lock().take();
+        drop(inner);
     }
 
     fn bind(sk: Open<'_, Self>, addr: &Address<'_>) -> Result {
@@ -396,7 +409,10 @@ impl SocketOps for SmcSock {
         super::data::recvmsg(sk, msg)
     }
 
-    fn splice_read(_sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize> {
+    fn splice_read(sk: Open<'_, Self>, splice: &mut Splice<'_>) -> Result<usize> {
+        if sk.mode() == Mode::Smc {
+            sk.ctx.stats().bump(Counter::SPLICE);
+        }
         // TCP's own way looks at the file of its socket, which a socket of the kernel does not have.
         splice.by_copy()
     }

@@ -12,11 +12,14 @@ use kernel::{
 };
 use zerocopy::IntoBytes;
 
-use crate::kapi::net::{
-    put_int,
-    Open,
-    OptionIn,
-    OptionOut, //
+use crate::{
+    kapi::net::{
+        put_int,
+        Open,
+        OptionIn,
+        OptionOut, //
+    },
+    net_ctx::Counter, //
 };
 
 use super::{
@@ -115,12 +118,18 @@ pub(super) fn set(
         (SOL_TCP, TCP_NODELAY) => {
             let on = value.read_int()? != 0;
             if let Ok(conn) = SmcSock::connection(&sk) {
+                if on {
+                    sk.ctx.stats().bump(Counter::NODELAY);
+                }
                 conn.set_nodelay(on);
             }
         }
         (SOL_TCP, TCP_CORK) => {
             let on = value.read_int()? != 0;
             sk.corked.store(u32::from(on), Relaxed);
+            if on && sk.mode() == Mode::Smc {
+                sk.ctx.stats().bump(Counter::CORK);
+            }
             if let (false, Ok(conn)) = (on, SmcSock::connection(&sk)) {
                 conn.push();
             }

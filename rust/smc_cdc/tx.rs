@@ -35,9 +35,6 @@ use crate::{
 /// How much is copied before the first part of it is sent.
 const PIECE: u32 = 32 * 1024;
 
-/// Small data up to this size waits for what was posted before it, unless TCP_NODELAY is on.
-const AUTOCORK: u32 = 64 * 1024;
-
 /// How a call sends.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SendMode {
@@ -119,8 +116,9 @@ impl Connection {
 
     /// Whether new data waits for more to go with it.
     fn holds_back(&self, cork: bool) -> bool {
+        let autocorking = self.ctx().settings().autocorking_size();
         let core = self.core.lock();
-        let autocork = if core.nodelay { 0 } else { AUTOCORK };
+        let autocork = if core.nodelay { 0 } else { autocorking };
         core.conn
             .as_ref()
             .is_some_and(|conn| conn.should_hold(cork, autocork))

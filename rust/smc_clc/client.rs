@@ -55,6 +55,7 @@ pub(super) fn handshake(
     channel: &mut Channel<'_>,
 ) -> Result<Arc<Connection>, Stop> {
     let path = path_to_peer(tcp, setup)?;
+    let eids = eids(setup)?;
     let offer = Offer {
         v1: false,
         v2: true,
@@ -67,12 +68,12 @@ pub(super) fn handshake(
         release: RELEASE,
         limits: LIMITS,
     };
-    channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids(), out))?;
+    channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids.iter(), out))?;
 
     let message = channel.receive(MessageType::Accept)?;
     let (accept, _) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
     channel.version = accept.version();
-    let agreed = check_accept(&offer, eids(), &accept)?;
+    let agreed = check_accept(&offer, eids.iter(), &accept)?;
     if accept.extension().is_some_and(|ext| !ext.direct) && path.direct() {
         return Err(DeclineReason::NOINDIRECT.into());
     }

@@ -71,7 +71,7 @@ pub(super) fn handshake(
     let message = channel.receive(MessageType::Proposal)?;
     let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
     let path = path_to_peer(tcp, setup);
-    let chosen = choose_for(&proposal, &path);
+    let chosen = choose_for(&proposal, &path, setup);
     channel.version = proposal.decline_version();
     let chosen = chosen?;
     let path = path?;
@@ -116,7 +116,12 @@ pub(super) fn handshake(
 }
 
 /// Chooses version, release, enterprise id and limits.
-fn choose_for(proposal: &Proposal<'_>, path: &Result<smc_ib::Path, Stop>) -> Result<Chosen, Stop> {
+fn choose_for(
+    proposal: &Proposal<'_>,
+    path: &Result<smc_ib::Path, Stop>,
+    setup: &Setup,
+) -> Result<Chosen, Stop> {
+    let eids = eids(setup)?;
     let usable = match path {
         Ok(_) => Ok(()),
         Err(Stop::Decline(reason)) => Err(*reason),
@@ -128,7 +133,7 @@ fn choose_for(proposal: &Proposal<'_>, path: &Result<smc_ib::Path, Stop>) -> Res
         release: RELEASE,
         limits: LIMITS,
     };
-    match choose(proposal, &policy, eids())? {
+    match choose(proposal, &policy, eids.iter())? {
         Choice::V2 {
             release,
             eid,

@@ -622,7 +622,7 @@ impl LinkGroup {
     }
 
     /// The peer's GID.
-    pub(super) fn peer_gid(&self) -> Gid {
+    pub(crate) fn peer_gid(&self) -> Gid {
         self.params.peer_gid
     }
 

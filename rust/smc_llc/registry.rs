@@ -271,6 +271,13 @@ pub(super) fn end_superseded(newcomer: &LinkGroup) {
     }
 }
 
+/// Looks at all groups in the order in which they were made; `look` must not sleep for long.
+pub(super) fn each_group(look: impl FnMut(&Arc<LinkGroup>)) {
+    if let Some(registry) = REGISTRY.get() {
+        registry.groups.lock().iter().for_each(look);
+    }
+}
+
 /// Takes an ended group off the list.
 pub(super) fn forget(group: &Arc<LinkGroup>) {
     if let Some(registry) = REGISTRY.get() {

@@ -3,7 +3,7 @@
 //! What a peer may claim, and when updates and flags go out.
 
 use crate::proto::cdc::{ConnFlags, Message, ProdFlags};
-use crate::proto::conn::{Conn, ConnViolation, OutOfRange};
+use crate::proto::conn::{Conn, ConnViolation, OutOfRange, Snapshot};
 use crate::proto::cursor::{Cursor, Pos};
 use crate::proto::ids::AlertToken;
 
@@ -407,6 +407,40 @@ fn aborted_connection_ignores_data_but_sees_close_flags() {
     let fx = c.on_cdc(&m).unwrap();
     assert!(fx.close.abort && fx.arrived == 0 && !fx.push);
     assert!(!c.on_cdc(&m).unwrap().close.any());
+}
+
+#[test]
+fn snapshot_has_the_layout_of_the_diagnosis_interface() {
+    let cursor = |wrap, count| Cursor { wrap, count };
+    let snapshot = Snapshot {
+        rx_prod: cursor(1, 2),
+        rx_cons: cursor(3, 4),
+        tx_prod: cursor(5, 6),
+        tx_cons: cursor(7, 8),
+        tx_prep: cursor(9, 10),
+        tx_sent: cursor(11, 12),
+        tx_fin: cursor(0x0d0e, 0x0f10_1112),
+        tx_prod_flags: ProdFlags::from_byte(0x80),
+        tx_conn_flags: ConnFlags::from_byte(0x40),
+        rx_prod_flags: ProdFlags::from_byte(0x20),
+        rx_conn_flags: ConnFlags::from_byte(0x80),
+    };
+    let bytes = snapshot.diag_bytes();
+    let at = |n: usize| {
+        assert_eq!(bytes[n..n + 2], [0, 0]);
+        let wrap = u16::from_ne_bytes([bytes[n + 2], bytes[n + 3]]);
+        let count = [bytes[n + 4], bytes[n + 5], bytes[n + 6], bytes[n + 7]];
+        (wrap, u32::from_ne_bytes(count))
+    };
+    assert_eq!(
+        [at(0), at(8), at(16), at(24)],
+        [(1, 2), (3, 4), (5, 6), (7, 8)]
+    );
+    assert_eq!(bytes[32..36], [0x20, 0x80, 0x80, 0x40]);
+    assert_eq!(
+        [at(36), at(44), at(52)],
+        [(9, 10), (11, 12), (0x0d0e, 0x0f10_1112)]
+    );
 }
 
 #[test]

@@ -106,6 +106,10 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// The descriptor is closed: this is the last call. What lived as long as it is dropped next.
     fn release(sk: Open<'_, Self>);
 
+    /// What lived as long as the descriptor, or was made for one that never came to be, is about to be dropped. May
+    /// sleep.
+    fn detached(sk: &Sock<Self>);
+
     /// `bind(2)`.
     fn bind(sk: Open<'_, Self>, addr: &Address<'_>) -> Result;
 
@@ -185,6 +189,8 @@ unsafe fn set_up<T: SocketOps>(sk: *mut bindings::sock, family: Family) -> Resul
     let attached = T::attach(this)?;
     // SAFETY: The descriptor is made after this call.
     unsafe { this.attach(attached) };
+    // SAFETY: As above.
+    unsafe { this.enlist() }?;
     // SAFETY: The sock has a socket.
     unsafe { bindings::sock_custom_sockopt((*sk).sk_socket) };
     Ok(())
@@ -274,6 +280,7 @@ pub(super) unsafe extern "C" fn destroy_callback<T: SocketOps>(sk: *mut bindings
     let this = unsafe { Sock::<T>::from_raw(sk) };
     // CAST: A small constant. The kernel's destructor for internet sockets wants to see it.
     this.set_state_number(bindings::TCP_CLOSE as u8);
+    T::detached(this);
     // SAFETY: No system call can use the sock.
     drop(unsafe { this.detach() });
 }
@@ -452,7 +459,8 @@ impl<T: SocketOps> Callbacks<T> {
             let attached = T::attach_child(this, pending)?;
             // SAFETY: The new descriptor has no user yet.
             unsafe { this.attach(attached) };
-            Ok(())
+            // SAFETY: As above.
+            unsafe { this.enlist() }
         });
         if let Err(err) = outcome {
             // SAFETY: The sock is ours; this drops the only reference.

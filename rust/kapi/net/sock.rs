@@ -44,6 +44,7 @@ use smc_bindings as bindings;
 use crate::kapi::work::ModuleQueue;
 
 use super::{
+    list::Place,
     signed,
     unsigned,
     NetNs,
@@ -93,6 +94,8 @@ pub struct Sock<T: SocketOps> {
     family: UnsafeCell<Family>,
     /// What lives as long as the descriptor.
     attached: UnsafeCell<Option<T::Attached>>,
+    /// Where it stands among all socks; nothing before it is complete.
+    place: UnsafeCell<Option<Place<T>>>,
     /// Runs [`SocketOps::work`].
     work: Work<Self>,
     /// The data.
@@ -156,7 +159,7 @@ impl<T: SocketOps> Sock<T> {
     }
 
     /// The C object.
-    pub(super) fn as_raw(&self) -> *mut bindings::sock {
+    pub(in crate::kapi) fn as_raw(&self) -> *mut bindings::sock {
         self.inet.get().cast()
     }
 
@@ -173,11 +176,12 @@ impl<T: SocketOps> Sock<T> {
     ) -> Result<&'static Self> {
         let this = sk.cast::<Self>();
         // SAFETY: The object is as large as a `Sock`; only addresses are made.
-        let (work, data, attached, fam, next) = unsafe {
+        let (work, data, attached, place, fam, next) = unsafe {
             (
                 &raw mut (*this).work,
                 (&raw mut (*this).data).cast::<T>(),
                 (&raw mut (*this).attached).cast::<Option<T::Attached>>(),
+                (&raw mut (*this).place).cast::<Option<Place<T>>>(),
                 (&raw mut (*this).family).cast::<Family>(),
                 (&raw mut (*this).next_destruct)
                     .cast::<Option<unsafe extern "C" fn(*mut bindings::sock)>>(),
@@ -185,6 +189,8 @@ impl<T: SocketOps> Sock<T> {
         };
         // SAFETY: Nobody else knows the object, whose memory is this large and aligned.
         unsafe { attached.write(None) };
+        // SAFETY: As above.
+        unsafe { place.write(None) };
         // SAFETY: As above.
         unsafe { fam.write(family) };
         let new_work = Work::new(c"smc_sock", kernel::static_lock_class!());
@@ -211,6 +217,32 @@ impl<T: SocketOps> Sock<T> {
     pub(super) unsafe fn attach(&self, attached: T::Attached) {
         // SAFETY: Without a descriptor nobody looks at the field.
         unsafe { *self.attached.get() = Some(attached) };
+    }
+
+    /// Puts the sock among those that can be listed.
+    ///
+    /// # Safety
+    ///
+    /// The sock must be complete, and the descriptor must not exist yet.
+    pub(super) unsafe fn enlist(&self) -> Result {
+        let list = T::types().list().ok_or(ENODEV)?;
+        // SAFETY: The place is dropped in the sock's destructor.
+        let place = unsafe { list.enter(self) }?;
+        // SAFETY: Nobody looks at the field but this function, called once, and the destructor.
+        unsafe { *self.place.get() = Some(place) };
+        Ok(())
+    }
+
+    /// The address family under which the kernel knows the sock.
+    pub fn family_number(&self) -> u16 {
+        // SAFETY: By the type invariant the sock is valid; the field never changes.
+        unsafe { (*self.as_raw()).__sk_common.skc_family }
+    }
+
+    /// What was shut down: 1 for receiving, 2 for sending.
+    pub fn shutdown_mask(&self) -> u8 {
+        // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).sk_shutdown) }
     }
 
     /// Takes away what lives as long as the descriptor.
@@ -604,6 +636,8 @@ unsafe extern "C" fn destruct_callback<T: SocketOps>(sk: *mut bindings::sock) {
     let this = sk.cast::<Sock<T>>();
     // SAFETY: The object is a complete `Sock` that nobody else knows any more.
     let next = unsafe { (*(*this).next_destruct.get()).take() };
+    // SAFETY: As above.
+    drop(unsafe { (*(*this).place.get()).take() });
     // SAFETY: As above; only an address is made.
     let data = unsafe { (&raw mut (*this).data).cast::<T>() };
     // SAFETY: By the type invariant the data was initialised, and it is dropped nowhere else.

@@ -477,6 +477,20 @@ impl TcpSocket {
         err.saturating_neg()
     }
 
+    /// What was shut down: 1 for receiving, 2 for sending.
+    pub fn shutdown_mask(&self) -> u8 {
+        // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
+        unsafe { ptr::read_volatile(&raw const (*self.sk()).sk_shutdown) }
+    }
+
+    /// The number of the interface that the socket is bound to, 0 for none.
+    pub fn bound_interface(&self) -> u32 {
+        // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
+        let index =
+            unsafe { ptr::read_volatile(&raw const (*self.sk()).__sk_common.skc_bound_dev_if) };
+        u32::try_from(index).unwrap_or(0)
+    }
+
     /// Whether an IPsec policy is attached to the socket, or one of its namespace covers the connection.
     pub fn has_xfrm_policy(&self) -> bool {
         // SAFETY: By the type invariant the sock is valid.

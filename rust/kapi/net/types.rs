@@ -25,7 +25,8 @@ use kernel::{
         c_int,
         c_uint, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 use smc_bindings as bindings;
 
@@ -40,8 +41,13 @@ use super::{
     },
     Family,
     Sock,
+    SockList,
     SocketOps,
     Zeroed, //
+};
+use crate::kapi::global::{
+    Global,
+    Installed, //
 };
 
 /// What the kernel keeps pointers to, and partly writes to.
@@ -62,6 +68,8 @@ pub struct SocketTypes<T: SocketOps> {
     offered: AtomicBool,
     /// The tables.
     tables: UnsafeCell<Tables>,
+    /// The sockets.
+    list: Global<SockList<T>>,
     /// What the sockets do.
     _ops: PhantomData<T>,
 }
@@ -95,8 +103,14 @@ impl<T: SocketOps> SocketTypes<T> {
             family: UnsafeCell::new(Zeroed::ZERO),
             offered: AtomicBool::new(false),
             tables: UnsafeCell::new(Tables::EMPTY),
+            list: Global::new(),
             _ops: PhantomData,
         }
+    }
+
+    /// The sockets that there are, once there may be any.
+    pub fn list(&self) -> Option<Arc<SockList<T>>> {
+        self.list.get()
     }
 
     /// Takes the address family, which one module alone can have, without offering sockets yet.
@@ -203,6 +217,7 @@ impl<T: SocketOps> FamilyRegistration<T> {
         }
         .place(tables);
         let mut steps = TypesRegistration {
+            _list: types.list.install(SockList::new()?)?,
             place: types,
             protos: 0,
             switches: 0,
@@ -282,6 +297,8 @@ impl Tables {
 /// Dropping it takes the socket types away. No socket may exist, which the kernel sees to: sockets pin the module.
 #[must_use]
 pub struct TypesRegistration<T: SocketOps> {
+    /// The list of sockets.
+    _list: Installed<SockList<T>>,
     /// What is registered.
     place: &'static SocketTypes<T>,
     /// How many kinds of sock.

@@ -1,0 +1,830 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What tools ask by netlink, byte for byte: one line of TAP for each case, no plan.
+
+The arguments name two namespaces joined by the devices veth0, 10.77.0.1 in the first and 10.77.0.2 in the second, each
+with an RDMA device of its own name.
+"""
+
+import ctypes
+import errno
+import itertools
+import os
+import platform
+import resource
+import socket
+import struct
+import sys
+import threading
+import time
+
+IPPROTO_SMC, AF_SMC = 256, 43
+SOL_SMC, SMC_RS_INFO, SO_COOKIE = 286, 0x100, 57
+MODE_SMC, MODE_TCP = 1, 2
+NOSMCRDEV, NOUEID, PEERDECL, PEERNOSMC = 0x03030002, 0x03030008, 0x05000000, 0x03010000
+CLIENT, SERVER = sys.argv[1:3]
+CLIENT_IP, SERVER_IP = "10.77.0.1", "10.77.0.2"
+DEFAULT_EID = b"SMC-RS.DEFAULT".ljust(32)
+
+NETLINK_SOCK_DIAG, NETLINK_GENERIC = 4, 16
+SOL_NETLINK, NETLINK_EXT_ACK = 270, 11
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+F_REQUEST, F_MULTI, F_ACK, F_DUMP = 1, 2, 4, 0x300
+GET_SYS_INFO, GET_LGR_SMCR, GET_LINK_SMCR, GET_LGR_SMCD, GET_DEV_SMCD, GET_DEV_SMCR, GET_STATS, GET_FBACK = range(1, 9)
+DUMP_UEID, ADD_UEID, REMOVE_UEID, FLUSH_UEID, DUMP_SEID, ENABLE_SEID, DISABLE_SEID = range(9, 16)
+DUMP_HS, ENABLE_HS, DISABLE_HS = 16, 17, 18
+PNET_GET, PNET_ADD, PNET_DEL, PNET_FLUSH = 1, 2, 3, 4
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(name):
+    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    if libc.setns(fd, 0):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(fd)
+
+
+def attr(kind, value):
+    return struct.pack("HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def attrs(data):
+    """The attributes in order: kind and value."""
+    found = []
+    while len(data) >= 4:
+        length, kind = struct.unpack("HH", data[:4])
+        assert 4 <= length <= len(data), data.hex()
+        found.append((kind & 0x3FFF, data[4:length]))
+        data = data[(length + 3) & ~3:]
+    return found
+
+
+def table(data):
+    """The attributes by kind, each once; what fills gaps is left out."""
+    found = [(kind, value) for kind, value in attrs(data) if (kind, value) != (0, b"")]
+    assert len({kind for kind, _ in found}) == len(found), found
+    return dict(found)
+
+
+def number(value):
+    return int.from_bytes(value, sys.byteorder)
+
+
+class Netlink:
+    """A netlink socket in a namespace."""
+
+    def __init__(self, namespace, protocol):
+        if namespace:
+            enter(namespace)
+        self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        self.sock.bind((0, 0))
+        self.sock.settimeout(30)
+        self.sock.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
+        self.seq = 0
+        self.said = b""
+
+    def send(self, kind, flags, payload):
+        self.seq += 1
+        self.sock.send(struct.pack("IHHII", 16 + len(payload), kind, flags, self.seq, 0) + payload)
+
+    def answers(self):
+        """Messages up to the end: kind, flags, payload."""
+        while True:
+            data = self.sock.recv(1 << 17)
+            while data:
+                length, kind, flags, seq, _ = struct.unpack("IHHII", data[:16])
+                assert seq == self.seq
+                payload, data = data[16:length], data[(length + 3) & ~3:]
+                if kind == NLMSG_DONE:
+                    code = struct.unpack("i", payload[:4])[0] if payload else 0
+                    if code:
+                        raise OSError(-code, os.strerror(-code))
+                    return
+                if kind == NLMSG_ERROR:
+                    code = struct.unpack("i", payload[:4])[0]
+                    # Behind the request, or its head, stands why.
+                    rest = payload[20:] if flags & 0x100 else payload[4 + struct.unpack("I", payload[4:8])[0]:]
+                    self.said = dict(attrs(rest)).get(1, b"") if flags & 0x200 else b""
+                    if code:
+                        raise OSError(-code, os.strerror(-code))
+                    return
+                yield kind, flags, payload
+
+
+class Genl(Netlink):
+    """A family of generic netlink."""
+
+    def __init__(self, namespace, name):
+        super().__init__(namespace, NETLINK_GENERIC)
+        self.send(16, F_REQUEST, struct.pack("BBH", 3, 1, 0) + attr(2, name.encode() + b"\0"))
+        _, _, payload = next(self.answers())
+        about = dict(attrs(payload[4:]))
+        self.family, self.version = number(about[1]), number(about[3])
+
+    def dump(self, command, wanted=None):
+        """The attributes of each message, which must be of the wanted command."""
+        self.send(self.family, F_REQUEST | F_DUMP, struct.pack("BBH", command, 1, 0))
+        found = []
+        for kind, flags, payload in self.answers():
+            assert kind == self.family and flags & F_MULTI
+            assert payload[0] == (wanted or command) and payload[1] == 1, payload.hex()
+            found.append(payload[4:])
+        return found
+
+    def do(self, command, payload=b"", answered=False):
+        """Does a command; one that is answered has its own end."""
+        self.send(self.family, F_REQUEST | (0 if answered else F_ACK), struct.pack("BBH", command, 1, 0) + payload)
+        return [payload[4:] for _, _, payload in self.answers()]
+
+    def refused(self, code, command, payload=b"", explained=True):
+        try:
+            self.do(command, payload)
+        except OSError as e:
+            assert e.errno == code, (command, payload, e)
+            assert bool(self.said) == explained, self.said
+        else:
+            raise AssertionError(f"command {command} with {payload} was accepted")
+
+
+def system(namespace=CLIENT):
+    return Genl(namespace, "SMC_GEN_NETLINK")
+
+
+def pnet(namespace=CLIENT):
+    return Genl(namespace, "SMC_PNETID")
+
+
+def info(sock):
+    """Mode, reason of the fallback, the peer's diagnosis."""
+    numbers = struct.unpack("6I", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 24))
+    return numbers[1], numbers[3], numbers[4]
+
+
+def pair(family=socket.AF_INET, protocol=IPPROTO_SMC, at=None):
+    """A connection of SMC sockets: the client's, the server's, the listener."""
+    enter(at or SERVER)
+    listener = socket.socket(family, socket.SOCK_STREAM, protocol)
+    address = "127.0.0.1" if at else SERVER_IP
+    if family == AF_SMC:
+        bind(listener, address)
+    else:
+        listener.bind((address, 0))
+    listener.listen()
+    enter(at or CLIENT)
+    client = socket.socket(family, socket.SOCK_STREAM, protocol)
+    client.settimeout(60)
+    if family == AF_SMC:
+        connect(client, address, port_of(listener))
+    else:
+        client.connect(listener.getsockname())
+    listener.settimeout(60)
+    server = accept(listener) if family == AF_SMC else listener.accept()[0]
+    server.settimeout(60)
+    return client, server, listener
+
+
+def sockaddr(address, port=0):
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(address) + bytes(8)
+
+
+def call(function, *arguments):
+    answer = function(*arguments)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
+
+
+def bind(sock, address):
+    call(libc.bind, sock.fileno(), sockaddr(address), 16)
+
+
+def connect(sock, address, port):
+    sock.setblocking(True)
+    call(libc.connect, sock.fileno(), sockaddr(address, port), 16)
+
+
+def port_of(sock):
+    room = ctypes.create_string_buffer(16)
+    length = ctypes.c_uint(16)
+    call(libc.getsockname, sock.fileno(), room, ctypes.byref(length))
+    return struct.unpack("!H", room.raw[2:4])[0]
+
+
+def accept(listener):
+    listener.setblocking(True)
+    return socket.socket(fileno=call(libc.accept, listener.fileno(), None, None), family=AF_SMC,
+                         type=socket.SOCK_STREAM, proto=0)
+
+
+def exchange(one, other, data=b"over there"):
+    for a, b in ((one, other), (other, one)):
+        a.sendall(data)
+        got = b""
+        while len(got) < len(data):
+            got += b.recv(65536) or sys.exit("end of stream")
+        assert got == data, got
+
+
+def netlink_families_have_their_version():
+    assert system().version == 1 and pnet().version == 1
+
+
+def netlink_sys_info():
+    messages = system().dump(GET_SYS_INFO)
+    assert len(messages) == 1
+    (kind, value), = attrs(messages[0])
+    host = platform.node()[:32].encode() + b"\0"
+    assert kind == 1 and attrs(value) == [(1, b"\2"), (2, b"\1"), (3, b"\0"), (6, b"\1"), (4, host)], attrs(value)
+
+
+def netlink_smcd_is_empty():
+    for command in (GET_LGR_SMCD, GET_DEV_SMCD):
+        assert system().dump(command) == []
+
+
+def netlink_seid_is_none():
+    assert system().dump(DUMP_SEID) == [b""]
+    for command in (ENABLE_SEID, DISABLE_SEID):
+        system().refused(errno.EOPNOTSUPP, command)
+
+
+def netlink_hs_limitation():
+    def on():
+        messages = system().dump(DUMP_HS)
+        assert len(messages) == 1
+        (kind, value), = attrs(messages[0])
+        assert kind == 1 and len(value) == 1
+        with open("/proc/sys/net/smc/limit_smc_hs", encoding="ascii") as f:
+            assert int(f.read()) == value[0]
+        return value[0]
+
+    assert on() == 0
+    system().do(ENABLE_HS)
+    assert on() == 1
+    system().do(DISABLE_HS)
+    assert on() == 0
+
+
+def ueids(namespace=CLIENT):
+    found = []
+    for message in system(namespace).dump(DUMP_UEID):
+        (kind, value), = attrs(message)
+        assert kind == 1 and len(value) == 33 and value[32] == 0, value
+        found.append(value[:32])
+    return found
+
+
+def netlink_ueids():
+    family = system()
+    assert ueids() == [DEFAULT_EID]
+    family.do(ADD_UEID, attr(1, b"SOMETHING.ELSE\0"))
+    family.do(ADD_UEID, attr(1, b"9-DIGITS".ljust(32) + b"\0"))
+    family.do(ADD_UEID, attr(1, b"A" * 32))
+    assert ueids() == [DEFAULT_EID, b"SOMETHING.ELSE".ljust(32), b"9-DIGITS".ljust(32), b"A" * 32]
+    family.refused(errno.ERANGE, ADD_UEID, attr(1, b"ONE.TOO.MANY\0"))
+    family.refused(errno.EEXIST, ADD_UEID, attr(1, b"9-DIGITS\0"))
+    assert ueids(SERVER) == [DEFAULT_EID], "ids are those of a namespace"
+    family.do(REMOVE_UEID, attr(1, b"SOMETHING.ELSE\0"))
+    family.refused(errno.ENOENT, REMOVE_UEID, attr(1, b"SOMETHING.ELSE\0"))
+    assert ueids() == [DEFAULT_EID, b"9-DIGITS".ljust(32), b"A" * 32]
+    for bad in (b"lower", b".DOT", b"-DASH", b" BLANK", b"IN SIDE", b"", b"UNDER_SCORE"):
+        family.refused(errno.EINVAL, ADD_UEID, attr(1, bad + b"\0"))
+    family.refused(errno.ERANGE, ADD_UEID, attr(1, b"A" * 33 + b"\0"))
+    family.refused(errno.EINVAL, ADD_UEID)
+    family.refused(errno.EINVAL, REMOVE_UEID)
+    family.do(FLUSH_UEID)
+    assert ueids() == []
+    family.do(FLUSH_UEID)
+    family.do(ADD_UEID, attr(1, DEFAULT_EID + b"\0"))
+
+
+def netlink_ueids_decide():
+    assert info(pair()[0])[0] == MODE_SMC
+    family = system(CLIENT)
+    try:
+        family.do(ADD_UEID, attr(1, b"COMMON\0"))
+        family.do(REMOVE_UEID, attr(1, DEFAULT_EID))
+        client, server, _ = pair()
+        assert info(server) == (MODE_TCP, NOUEID, 0), info(server)
+        assert info(client) == (MODE_TCP, PEERDECL, NOUEID), info(client)
+        exchange(client, server)
+        system(SERVER).do(ADD_UEID, attr(1, b"COMMON\0"))
+        client, server, _ = pair()
+        assert info(client)[0] == MODE_SMC and info(server)[0] == MODE_SMC
+        exchange(client, server)
+        family.do(FLUSH_UEID)
+        client, server, _ = pair()
+        assert info(client) == (MODE_TCP, NOUEID, 0), info(client)
+        exchange(client, server)
+    finally:
+        for namespace in (CLIENT, SERVER):
+            system(namespace).do(FLUSH_UEID)
+            system(namespace).do(ADD_UEID, attr(1, DEFAULT_EID))
+
+
+def netlink_devices():
+    enter(CLIENT)
+    index = socket.if_nametoindex("veth0")
+    found = {}
+    for message in system().dump(GET_DEV_SMCR):
+        (kind, value), = attrs(message)
+        assert kind == 6
+        about = table(value)
+        found[about[10].rstrip(b"\0").decode()] = about
+    # The other one's interface is in the other namespace.
+    assert number(table(found[SERVER][8])[3]) == 0
+    about = found[CLIENT]
+    # A device in software is on no PCI bus, and has one port.
+    assert set(about) == {1, 2, 8, 10}, about
+    assert len(about[1]) == 4 and len(about[2]) == 1
+    port = table(about[8])
+    assert set(port) == {1, 2, 3, 4, 5, 6}, port
+    assert port[1] == b"\0" and port[2] == b"\0" and number(port[3]) == index, port
+    assert port[4] == b"\1" and port[5] == b"\1" and len(port[6]) == 4, port
+    client, server, _ = pair()
+    exchange(client, server)
+    for message in system().dump(GET_DEV_SMCR):
+        about = table(attrs(message)[0][1])
+        if about[10].rstrip(b"\0").decode() in (CLIENT, SERVER):
+            assert number(about[1]) >= 1 and number(table(about[8])[6]) >= 1
+    pnet().do(PNET_ADD, attr(1, b"NETWORK1\0") + attr(3, CLIENT.encode() + b"\0") + attr(4, b"\1"))
+    for message in system().dump(GET_DEV_SMCR):
+        about = table(attrs(message)[0][1])
+        port = table(about[8])
+        if about[10].rstrip(b"\0").decode() == CLIENT:
+            assert port[1] == b"\1" and port[2] == b"NETWORK1\0", port
+    pnet().do(PNET_FLUSH)
+
+
+def counters(namespace):
+    """All counters of SMC-R, nests as lists, and of the handshakes."""
+    messages = system(namespace).dump(GET_STATS)
+    assert len(messages) == 1
+    (kind, value), = attrs(messages[0])
+    assert kind == 7
+    top = table(value)
+    assert set(top) == {1, 2, 3, 4}, top
+    for tech in (1, 2):
+        about = table(top[tech])
+        assert set(about) == set(range(1, 22)), sorted(about)
+        for nest in (1, 2, 3, 4):
+            assert sorted(table(about[nest])) == list(range(1, 10))
+        for nest in (5, 6):
+            assert sorted(table(about[nest])) == list(range(1, 8))
+        for kind in range(7, 20):
+            assert len(about[kind]) == 8
+        for kind in (20, 21):
+            assert len(about[kind]) in (4, 8)
+        if tech == 1:
+            assert not any(number(v) for nest in range(1, 7) for v in table(about[nest]).values())
+    found = {kind: number(value) for kind, value in about.items() if kind > 6}
+    for nest in range(1, 7):
+        found[nest] = [number(value) for _, value in sorted(table(about[nest]).items())]
+    found["errors"] = [number(top[3]), number(top[4])]
+    return found
+
+
+def netlink_statistics():
+    before = {name: counters(name) for name in (CLIENT, SERVER)}
+    client, server, listener = pair()
+    assert info(client)[0] == MODE_SMC
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    client.send(b"!", socket.MSG_OOB)
+    client.send(b"x" * 8192)
+    client.send(b"y" * 8193)
+    got = 0
+    while got < 16385:
+        got += len(server.recv(1 << 20))
+    during = counters(CLIENT)
+    # Both ends have rings of 64 KiB.
+    for way in (20, 21):
+        assert during[way] - before[CLIENT][way] == 65536, (way, during[way], before[CLIENT][way])
+    for sock in (client, server, listener):
+        sock.close()
+    after = {name: counters(name) for name in (CLIENT, SERVER)}
+
+    def grown(name, kind):
+        a, b = before[name][kind], after[name][kind]
+        return [y - x for x, y in zip(a, b)] if isinstance(a, list) else b - a
+
+    assert (grown(CLIENT, 8), grown(CLIENT, 10)) == (1, 0)
+    assert (grown(SERVER, 8), grown(SERVER, 10)) == (0, 1)
+    assert (grown(CLIENT, 14), grown(CLIENT, 13), grown(CLIENT, 15)) == (1, 1, 1)
+    assert (grown(CLIENT, 19), grown(CLIENT, 17)) == (3, 16386), (grown(CLIENT, 19), grown(CLIENT, 17))
+    assert grown(CLIENT, 3) == [2, 1, 0, 0, 0, 0, 0, 0, 0], grown(CLIENT, 3)
+    assert grown(SERVER, 16) == 16385, grown(SERVER, 16)
+    assert grown(SERVER, 18) >= 1 and sum(grown(SERVER, 4)) == grown(SERVER, 18)
+    # More was asked for than the ring holds.
+    assert grown(SERVER, 6)[1] == grown(SERVER, 18)
+    assert grown(CLIENT, 1) == [0, 0, 0, 1, 0, 0, 0, 0, 0] == grown(CLIENT, 2), grown(CLIENT, 1)
+    assert after[CLIENT]["errors"] == before[CLIENT]["errors"]
+    end = time.monotonic() + 20
+    while any(counters(name)[way] > before[name][way] for name in (CLIENT, SERVER) for way in (20, 21)):
+        assert time.monotonic() < end, "rings stay in use"
+        time.sleep(0.2)
+
+
+def fallbacks(namespace):
+    """By side and reason: the count; and the sums of server and client."""
+    found, sums = {}, (0, 0)
+    for message in system(namespace).dump(GET_FBACK):
+        (kind, value), = attrs(message)
+        assert kind == 8
+        row = table(value)
+        assert set(row) == {1, 2, 3, 4, 5, 64}
+        assert [len(row[kind]) for kind in (1, 2, 3, 4, 5, 64)] == [1, 8, 8, 4, 2, 8]
+        assert number(row[5]) == number(row[64]) > 0
+        found[number(row[1]), number(row[4])] = number(row[5])
+        sums = number(row[2]), number(row[3])
+    return found, sums
+
+
+def netlink_fallback_statistics():
+    namespace = CLIENT + "f"
+    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
+    try:
+        assert fallbacks(namespace) == ({}, (0, 0))
+        for count in (1, 2):
+            client, server, _ = pair(at=namespace)
+            exchange(client, server)
+            assert info(client)[:2] == (MODE_TCP, NOSMCRDEV), info(client)
+            assert fallbacks(namespace) == ({(0, NOSMCRDEV): count, (1, PEERDECL): count}, (count, count))
+        # A client of TCP.
+        enter(namespace)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        plain = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        assert fallbacks(namespace) == ({(0, NOSMCRDEV): 2, (1, PEERDECL): 2, (1, PEERNOSMC): 1}, (3, 2))
+        plain.close()
+        for sock in (client, server, listener):
+            sock.close()
+    finally:
+        os.system(f"ip netns del {namespace}")
+
+
+def rows(messages):
+    found = []
+    for message in messages:
+        row = attrs(message)
+        assert [kind for kind, _ in row] == [1, 2, 3, 4], row
+        found.append(tuple(value.rstrip(b"\0").decode() for _, value in row[:3]) + (row[3][1][0],))
+        assert all(value[-1] == 0 for _, value in row[:3]) and len(row[3][1]) == 1
+    return found
+
+
+def netlink_pnet():
+    family = pnet()
+    assert family.dump(PNET_GET) == []
+    family.do(PNET_ADD, attr(1, b"net1  \0") + attr(2, b"eth7\0"))
+    family.do(PNET_ADD, attr(1, b"NET2\0") + attr(2, b"eth8\0") + attr(3, b"mlx5_0\0") + attr(4, b"\2"))
+    family.do(PNET_ADD, attr(1, b"NET1\0") + attr(3, b"i" * 63 + b"\0"))
+    all_rows = [("NET1", "eth7", "n/a", 255), ("NET2", "eth8", "n/a", 255), ("NET2", "n/a", "mlx5_0", 2),
+                ("NET1", "n/a", "i" * 63, 1)]
+    assert rows(family.dump(PNET_GET)) == all_rows, rows(family.dump(PNET_GET))
+    assert rows(family.do(PNET_GET, attr(1, b"NET2\0"), answered=True)) == all_rows[1:3]
+    assert rows(pnet(SERVER).dump(PNET_GET)) == [], "the table is that of a namespace"
+    # What is there is there; one of two that is new is added.
+    family.refused(errno.EEXIST, PNET_ADD, attr(1, b"OTHER\0") + attr(2, b"eth7\0"))
+    family.do(PNET_ADD, attr(1, b"NET3\0") + attr(2, b"eth7\0") + attr(3, b"mlx5_1\0"))
+    assert rows(family.dump(PNET_GET))[4:] == [("NET3", "n/a", "mlx5_1", 1)]
+    for bad in (b"", b"   ", b"with blank", b"under_score", b"A" * 17):
+        code = errno.ERANGE if len(bad) > 16 else errno.EINVAL
+        family.refused(code, PNET_ADD, attr(1, bad + b"\0") + attr(2, b"eth9\0"))
+    family.refused(errno.EINVAL, PNET_ADD, attr(2, b"eth9\0"))
+    family.refused(errno.EINVAL, PNET_ADD, attr(1, b"NET4\0"))
+    family.refused(errno.EINVAL, PNET_ADD, attr(1, b"NET4") + attr(2, b"eth9\0"))
+    family.refused(errno.EINVAL, PNET_ADD, attr(1, b"NET4\0") + attr(2, b"\0"))
+    family.refused(errno.ERANGE, PNET_ADD, attr(1, b"NET4\0") + attr(2, b"e" * 16 + b"\0"))
+    family.refused(errno.ERANGE, PNET_ADD, attr(1, b"NET4\0") + attr(3, b"e" * 64 + b"\0"))
+    for port in (0, 3, 255):
+        family.refused(errno.EINVAL, PNET_ADD, attr(1, b"NET4\0") + attr(3, b"x\0") + attr(4, bytes([port])))
+    family.do(PNET_DEL, attr(1, b"NET1\0"))
+    family.refused(errno.ENOENT, PNET_DEL, attr(1, b"NET1\0"))
+    family.refused(errno.EINVAL, PNET_DEL)
+    assert [row[0] for row in rows(family.dump(PNET_GET))] == ["NET2", "NET2", "NET3"]
+    family.do(PNET_FLUSH)
+    assert family.dump(PNET_GET) == []
+    family.do(PNET_FLUSH)
+
+
+def netlink_thousands_of_rows():
+    family = pnet()
+    wanted = [("NET", f"e{n}", "n/a", 255) for n in range(2000)]
+    for row in wanted:
+        family.do(PNET_ADD, attr(1, b"NET\0") + attr(2, row[1].encode() + b"\0"))
+    assert rows(family.dump(PNET_GET)) == wanted
+    family.do(PNET_FLUSH)
+
+
+def in_child(work):
+    """Runs work in a process of its own, which must come to its end."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            work()
+            code = 0
+        except Exception as error:  # pylint: disable=broad-except
+            print(f"# child: {type(error).__name__}: {error}", flush=True)
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def netlink_rights():
+    def nobody():
+        family, other = system(CLIENT), pnet(CLIENT)
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        for command in (GET_SYS_INFO, GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID, DUMP_SEID, DUMP_HS):
+            family.dump(command)
+        other.dump(PNET_GET)
+        for command in (ADD_UEID, REMOVE_UEID, FLUSH_UEID, ENABLE_SEID, DISABLE_SEID, ENABLE_HS, DISABLE_HS):
+            family.refused(errno.EPERM, command, attr(1, b"HERE\0"), explained=False)
+        for command in (PNET_ADD, PNET_DEL, PNET_FLUSH):
+            other.refused(errno.EPERM, command, attr(1, b"HERE\0"), explained=False)
+
+    def own_namespace():
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        libc.prctl(4, 1, 0, 0, 0)  # The files in /proc are its own again.
+        if libc.unshare(0x10000000 | 0x40000000):
+            raise OSError(ctypes.get_errno(), "unshare")
+        family, other = system(None), pnet(None)
+        family.do(ADD_UEID, attr(1, b"MINE\0"))
+        assert len(family.dump(DUMP_UEID)) == 2
+        other.do(PNET_ADD, attr(1, b"MINE\0") + attr(2, b"lo\0"))
+        family.do(ENABLE_HS)
+        # What concerns the machine is not its.
+        family.refused(errno.EPERM, ENABLE_SEID, explained=False)
+
+    in_child(nobody)
+    in_child(own_namespace)
+    assert ueids() == [DEFAULT_EID]
+
+
+HEAD, CONN, LGR = struct.Struct("=4B2H32sI2IIQ"), 76, 147
+
+
+class Row:
+    """A socket in the list."""
+
+    def __init__(self, payload):
+        (self.family, self.state, self.mode, zero, _, _, _, self.interface, low, high, self.uid,
+         self.inode) = HEAD.unpack(payload[:64])
+        assert zero == 0
+        self.ports = struct.unpack("!2H", payload[4:8])
+        self.source, self.target = payload[8:24], payload[24:40]
+        self.cookie = low | high << 32
+        self.attrs = dict(attrs(payload[64:]))
+        assert len(self.attrs[3]) == 1 and len(self.attrs[5]) == 8
+        self.shutdown = self.attrs[3][0]
+        self.reason = struct.unpack("2I", self.attrs[5])
+
+
+def sockets(namespace=CLIENT, extensions=0):
+    assert HEAD.size == 64
+    diag = Netlink(namespace, NETLINK_SOCK_DIAG)
+    diag.send(20, F_REQUEST | F_DUMP, struct.pack("BBBB", AF_SMC, 0, 0, extensions) + bytes(48))
+    found = []
+    for kind, flags, payload in diag.answers():
+        assert kind == 20 and flags & F_MULTI
+        found.append(Row(payload))
+    return found
+
+
+def row_of(sock, namespace=CLIENT, extensions=0xFF):
+    inode = os.fstat(sock.fileno()).st_ino
+    found = [row for row in sockets(namespace, extensions) if row.inode == inode]
+    assert len(found) == 1, f"{len(found)} rows"
+    assert found[0].cookie == struct.unpack("Q", sock.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8))[0]
+    assert found[0].uid == os.getuid()
+    return found[0]
+
+
+def v4(address):
+    return socket.inet_aton(address).ljust(16, b"\0")
+
+
+def diag_connection(family=socket.AF_INET, protocol=IPPROTO_SMC):
+    client, server, listener = pair(family, protocol)
+    assert info(client)[0] == MODE_SMC
+    client.sendall(b"z" * 1000)
+    got = 0
+    while got < 1000:
+        got += len(server.recv(1000))
+    exchange(client, server, b"1234")
+    port = port_of(listener)
+    for sock, namespace, here, there, sent, received, role in (
+            (client, CLIENT, CLIENT_IP, SERVER_IP, 1004, 4, 0), (server, SERVER, SERVER_IP, CLIENT_IP, 4, 1004, 1)):
+        row = row_of(sock, namespace)
+        assert (row.family, row.state, row.mode, row.shutdown) == (family, 1, 0, 0), vars(row)
+        assert (row.source, row.target) == (v4(here), v4(there)), vars(row)
+        assert row.ports[1 - role] == port and row.ports[role] != port, row.ports
+        assert row.reason == (0, 0)
+        assert set(row.attrs) == {1, 2, 3, 5}
+        assert (len(row.attrs[1]), len(row.attrs[2])) == (CONN, LGR)
+        known = struct.unpack("16I2Q2I64s", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 152))
+        token, sndbuf, rmb, peer_rmb = struct.unpack("4I", row.attrs[1][:16])
+        assert (token, sndbuf, rmb, peer_rmb) == known[12:16], (known, token, sndbuf, rmb, peer_rmb)
+        values = struct.unpack("=" + "HHI" * 4 + "4B" + "HHI" * 3, row.attrs[1][16:])
+        cursors = [values[n:n + 3] for n in (0, 3, 6, 9, 16, 19, 22)]
+        rx_prod, rx_cons, tx_prod, _, prep, out, fin = cursors
+        assert rx_prod == rx_cons == (0, 0, received), cursors
+        assert tx_prod == prep == out == (0, 0, sent), cursors
+        assert fin[2] <= sent, cursors
+        lgr = row.attrs[2]
+        link, ibname, ibport, gid, peer_gid, its_role = struct.unpack("B64sB40s40sB", lgr)
+        assert (link, ibname, ibport, its_role) == (known[10], known[20], known[18], role), (known, lgr)
+
+        def text(address):
+            a, b, c, d = socket.inet_aton(address)
+            return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}".encode() + b"\0"
+
+        assert (gid, peer_gid) == (text(here), text(there)), (gid, peer_gid)
+        # What is not asked for does not come.
+        assert set(row_of(sock, namespace, 0).attrs) == {3, 5}
+        assert set(row_of(sock, namespace, 1).attrs) == {1, 3, 5}
+        assert set(row_of(sock, namespace, 2).attrs) == {2, 3, 5}
+    client.shutdown(socket.SHUT_WR)
+    assert server.recv(1) == b""
+    assert row_of(client).shutdown == 2 and row_of(client).state == 20, vars(row_of(client))
+    assert row_of(server, SERVER).state == 22
+    inode = os.fstat(client.fileno()).st_ino
+    client.close()
+    assert not [row for row in sockets() if row.inode == inode]
+
+
+def diag_connection_of_the_family():
+    diag_connection(AF_SMC, 0)
+
+
+def diag_states_and_fallback():
+    enter(CLIENT)
+    fresh = socket.socket(proto=IPPROTO_SMC)
+    row = row_of(fresh)
+    assert (row.state, row.mode, row.ports, row.source) == (2, 0, (0, 0), bytes(16)), vars(row)
+    listener = socket.socket(socket.AF_INET6, proto=IPPROTO_SMC)
+    listener.bind(("::", 0))
+    listener.listen()
+    row = row_of(listener)
+    assert (row.family, row.state, row.mode) == (socket.AF_INET6, 10, 0), vars(row)
+    assert row.ports == (listener.getsockname()[1], 0), row.ports
+    client = socket.create_connection(("127.0.0.1", listener.getsockname()[1]))
+    server, _ = listener.accept()
+    row = row_of(server)
+    assert (row.state, row.mode, row.reason) == (1, 1, (PEERNOSMC, 0)), vars(row)
+    assert row.target == bytes.fromhex("00000000000000000000ffff7f000001"), row.target
+    assert set(row.attrs) == {3, 5}
+    client.close()
+    server.close()
+    system(SERVER).do(FLUSH_UEID)
+    try:
+        client, server, _ = pair()
+        row = row_of(client)
+        assert (row.mode, row.reason) == (1, (PEERDECL, NOUEID)), vars(row)
+        row = row_of(server, SERVER)
+        assert (row.mode, row.reason) == (1, (NOUEID, 0)), vars(row)
+    finally:
+        system(SERVER).do(ADD_UEID, attr(1, DEFAULT_EID))
+    # Another namespace sees none of it.
+    assert not {row.inode for row in sockets(SERVER)} & {os.fstat(s.fileno()).st_ino for s in (fresh, listener, client)}
+
+
+def diag_without_dump_is_nothing():
+    diag = Netlink(CLIENT, NETLINK_SOCK_DIAG)
+    diag.send(20, F_REQUEST | F_ACK, struct.pack("BBBB", AF_SMC, 0, 0, 0) + bytes(48))
+    assert list(diag.answers()) == []
+
+
+def diag_2000_connections_under_churn():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (5000, 5000))
+    namespace = CLIENT + "d"
+    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
+    try:
+        enter(namespace)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        kept = []
+        for _ in range(1000):
+            client = socket.socket(proto=IPPROTO_SMC)
+            client.connect(listener.getsockname())
+            kept += [client, listener.accept()[0]]
+        wanted = {os.fstat(sock.fileno()).st_ino for sock in kept}
+        assert len(wanted) == 2000
+        stop = threading.Event()
+
+        def churn():
+            enter(namespace)
+            while not stop.is_set():
+                some = [socket.socket(proto=IPPROTO_SMC) for _ in range(50)]
+                for sock in some:
+                    sock.close()
+
+        thread = threading.Thread(target=churn)
+        thread.start()
+        try:
+            for _ in range(5):
+                seen = [row.inode for row in sockets(namespace, 0xFF)]
+                missing = wanted - set(seen)
+                assert not missing, f"{len(missing)} of 2000 are missing"
+                twice = [n for n, group in itertools.groupby(sorted(seen)) if n and len(list(group)) > 1]
+                assert not twice, twice
+        finally:
+            stop.set()
+            thread.join()
+        for sock in kept + [listener]:
+            sock.close()
+        assert not sockets(namespace)
+    finally:
+        os.system(f"ip netns del {namespace}")
+
+
+SETTINGS = {
+    # Default, least, greatest.
+    "wmem": (65536, 16384, (1 << 30) - 1),
+    "rmem": (65536, 16384, (1 << 30) - 1),
+    "autocorking_size": (65536, 0, (1 << 32) - 1),
+    "limit_smc_hs": (0, 0, 1),
+    "hook_timeout": (60, 0, 86400),
+    "tcp2smc": (0, 0, 2),
+    "tcp2smc_no_new_privs": (0, 0, 1),
+    "tcp2smc_memory": (300, 0, 86400),
+}
+
+
+def sysctl_defaults_and_ranges():
+    namespace = CLIENT + "s"
+    assert os.system(f"ip netns add {namespace}") == 0
+    try:
+        enter(namespace)
+        names = set(os.listdir("/proc/sys/net/smc"))
+        assert names == set(SETTINGS) | {"tcp2smc_allow", "tcp2smc_deny"}, names
+        for name, (default, least, greatest) in SETTINGS.items():
+            path = "/proc/sys/net/smc/" + name
+
+            def get():
+                with open(path, encoding="ascii") as f:
+                    return int(f.read())
+
+            def put(value):
+                with open(path, "w", encoding="ascii") as f:
+                    f.write(str(value))
+
+            enter(namespace)
+            assert get() == default, (name, get())
+            for value in (least, greatest):
+                put(value)
+                assert get() == value, (name, value, get())
+            for value in (least - 1, greatest + 1, "x"):
+                try:
+                    put(value)
+                except OSError as e:
+                    assert e.errno == errno.EINVAL, (name, value, e)
+                else:
+                    raise AssertionError(f"{name} took {value}")
+                assert get() == greatest, (name, value, get())
+            enter(SERVER)
+            assert get() == default, f"{name} is not of a namespace alone"
+    finally:
+        enter(CLIENT)
+        os.system(f"ip netns del {namespace}")
+
+
+WANTED = os.environ.get("SMC_CASES", "").split()
+CASES = [case for name, case in list(globals().items())
+         if name.startswith(("netlink_", "diag_", "sysctl_")) and (not WANTED or name in WANTED)]
+
+
+def main():
+    if len(sys.argv) > 3:
+        print(len(CASES))
+        return 0
+    failed = 0
+    for number_, case in enumerate(CASES, 1):
+        began = time.monotonic()
+        try:
+            case()
+            print("ok", number_, case.__name__, flush=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failed = 1
+            line = error.__traceback__
+            while line.tb_next:
+                line = line.tb_next
+            print(f"# line {line.tb_lineno}: {type(error).__name__}: {error}")
+            print("not ok", number_, case.__name__, flush=True)
+        if "SMC_TIMES" in os.environ:
+            print(f"# {time.monotonic() - began:.1f} s", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
