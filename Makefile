@@ -41,7 +41,7 @@ module:
 endif
 
 .PHONY: install
-install: ## install the built module (with KDIR, for that kernel) and its aliases
+install: $(if $(INSTALL_MOD_PATH),,install-tools) ## install the module (with KDIR, for that kernel), tools and manuals
 ifeq ($(KDIR),)
 	@test -e "$(KO)" || { echo "install: build the module first: make" >&2; exit 1; }
 	@{ command -v modinfo && command -v depmod; } >/dev/null || { echo "install: there is no modinfo or depmod here" >&2; \
@@ -56,6 +56,24 @@ ifeq ($(KDIR),)
 else
 	$(MAKE) -C $(KDIR) M=$(CHECKOUT) modules_install
 endif
+
+# Where the tools go: PREFIX, below DESTDIR.
+PREFIX ?= /usr/local
+TOOLS := smc-doctor smc-top smc-run smc-unload
+
+.PHONY: install-tools
+install-tools: build/libsmc-run.so ## install the tools and manuals alone, below PREFIX (/usr/local)
+	@install -d "$(DESTDIR)$(PREFIX)/sbin" "$(DESTDIR)$(PREFIX)/lib/smc-rs" \
+		"$(DESTDIR)$(PREFIX)/share/man/man7" "$(DESTDIR)$(PREFIX)/share/man/man8"
+	@install -m 755 $(TOOLS:%=scripts/%) "$(DESTDIR)$(PREFIX)/sbin/"
+	@install -m 644 scripts/smcinfo.py build/libsmc-run.so "$(DESTDIR)$(PREFIX)/lib/smc-rs/"
+	@install -m 644 docs/man/*.7 "$(DESTDIR)$(PREFIX)/share/man/man7/"
+	@install -m 644 docs/man/*.8 "$(DESTDIR)$(PREFIX)/share/man/man8/"
+	@echo "installed $(TOOLS) in $(DESTDIR)$(PREFIX)/sbin"
+
+build/libsmc-run.so: scripts/smc_run_preload.c
+	@mkdir -p build
+	$(CC) -O2 -Wall -Wextra -shared -fPIC -o $@ $<
 
 .PHONY: check
 check: ## build, lint and test everything; the last line counts the results

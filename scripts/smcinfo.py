@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the module smc_rs says of itself by netlink, for the tools of this folder. Needs nothing but Python."""
+
+import os
+import socket
+import struct
+import sys
+
+NETLINK_SOCK_DIAG, NETLINK_GENERIC = 4, 16
+F_REQUEST, F_DUMP = 1, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+AF_SMC = 43
+GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID = 6, 7, 8, 9
+
+STATES = {1: "ACTIVE", 2: "INIT", 7: "CLOSED", 10: "LISTEN", 20: "PEERCLOSEWAIT1", 21: "PEERCLOSEWAIT2",
+          22: "APPCLOSEWAIT1", 23: "APPCLOSEWAIT2", 24: "APPFINCLOSEWAIT", 25: "PEERFINCLOSEWAIT",
+          26: "PEERABORTWAIT", 27: "PROCESSABORT"}
+
+REASONS = {
+    0x01010000: ("out of memory", "free memory, or make net.smc.wmem and net.smc.rmem smaller"),
+    0x02010000: ("the first message over RDMA did not come through",
+                 "let UDP port 4791 through all firewalls on the way, and compare the MTU of both interfaces"),
+    0x02020000: ("the peer's second link did not come in time", "look at the second RDMA device of both hosts"),
+    0x03000000: ("the two ends are configured in different ways", "look at the peer's version and settings"),
+    0x03010000: ("the other side did not answer the SMC option",
+                 "load the module there, and let the program there use SMC; a middlebox or SYN cookies can strip the option"),
+    0x03020000: ("an IPsec policy covers the connection", "nothing: what it protects must not go round it"),
+    0x03030000: ("there is no SMC device", "see the finding on devices"),
+    0x03030002: ("no usable RDMA device on this side, or the connection is one of IPv6",
+                 "give the interface of the route an RDMA device (rdma link), and use IPv4"),
+    0x03030004: ("the peer's offer lacks version 2", "configure the peer for SMC version 2"),
+    0x03030007: ("no usable SMC-D device", "nothing: this is SMC-R"),
+    0x03030008: ("no enterprise id in common", "add one id on both hosts (smcr ueid add)"),
+    0x03040000: ("the peer wants a mode that is not supported", "configure the peer for SMC-R version 2"),
+    0x03060000: ("Fast Open was asked for", "switch TCP Fast Open off in the program"),
+    0x030c0000: ("the peer speaks only version 1", "configure the peer for SMC version 2"),
+    0x030e0000: ("no route for RDMA to the peer's device", "look at the route and the neighbour entry of the peer"),
+    0x030f0000: ("one side reaches the other through a gateway, the other directly", "compare netmasks and routes"),
+    0x03f00000: ("net.smc.tcp2smc_allow or _deny excludes the port", "change the lists, if that is not meant"),
+    0x05000000: ("the peer declined", "look at the peer: its own statistics have the reason"),
+}
+
+
+def reason(code):
+    """What a reason means, and what to do."""
+    return REASONS.get(code, (f"reason 0x{code:08x}", "look at both hosts' kernel logs"))
+
+
+def attrs(data):
+    """The attributes by kind; the last of a kind counts."""
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack("HH", data[:4])
+        if not 4 <= length <= len(data):
+            break
+        found[kind & 0x3FFF] = data[4:length]
+        data = data[(length + 3) & ~3:]
+    return found
+
+
+def number(value):
+    return int.from_bytes(value, sys.byteorder)
+
+
+def text(value):
+    return value.split(b"\0")[0].decode(errors="replace").rstrip()
+
+
+class Missing(Exception):
+    """The module is not there."""
+
+
+def ask(sock, kind, payload):
+    """The payloads of the answers to a dump."""
+    sock.send(struct.pack("IHHII", 16 + len(payload), kind, F_REQUEST | F_DUMP, 1, 0) + payload)
+    while True:
+        data = sock.recv(1 << 17)
+        while data:
+            length, kind = struct.unpack("IH", data[:6])
+            payload, data = data[16:length], data[(length + 3) & ~3:]
+            if kind == NLMSG_DONE:
+                return
+            if kind == NLMSG_ERROR:
+                code = -struct.unpack("i", payload[:4])[0]
+                raise OSError(code, os.strerror(code))
+            yield payload
+
+
+class Module:
+    """The module in this network namespace."""
+
+    def __init__(self):
+        self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
+        name = attrs_of(2, b"SMC_GEN_NETLINK\0")
+        payload = struct.pack("BBH", 3, 1, 0) + name
+        self.sock.send(struct.pack("IHHII", 16 + len(payload), 16, F_REQUEST, 1, 0) + payload)
+        data = self.sock.recv(1 << 16)
+        length, kind = struct.unpack("IH", data[:6])
+        if kind == NLMSG_ERROR:
+            raise Missing
+        self.family = number(attrs(data[20:length])[1])
+
+    def dump(self, command):
+        return [attrs(payload[4:]) for payload in ask(self.sock, self.family, struct.pack("BBH", command, 1, 0))]
+
+    def devices(self):
+        """Name, and for each port: number of the interface, whether it is up, links."""
+        found = {}
+        for message in self.dump(GET_DEV_SMCR):
+            about = attrs(message[6])
+            ports = [attrs(about[kind]) for kind in (8, 9) if kind in about]
+            found[text(about[10])] = [(number(p[3]), bool(p[4][0]), number(p[6])) for p in ports]
+        return found
+
+    def ueids(self):
+        return [text(message[1]) for message in self.dump(DUMP_UEID)]
+
+    def fallbacks(self):
+        """Rows of side, reason, count."""
+        found = []
+        for message in self.dump(GET_FBACK):
+            row = attrs(message[8])
+            found.append(("server" if row[1][0] else "client", number(row[4]), number(row.get(64, row[5]))))
+        return found
+
+    def stats(self):
+        """Counters of SMC-R by a stable name."""
+        top = attrs(self.dump(GET_STATS)[0][7])
+        tech = attrs(top[2])
+        names = {8: "connections_client", 10: "connections_server", 12: "splices", 13: "corks", 14: "nodelays",
+                 15: "urgent", 16: "receive_bytes", 17: "send_bytes", 18: "receive_calls", 19: "send_calls"}
+        found = {name: number(tech[kind]) for kind, name in names.items()}
+        for kind, way in ((5, "send"), (6, "receive")):
+            events = attrs(tech[kind])
+            for event, name in ((1, "small_peer"), (2, "small"), (3, "full_peer"), (4, "full")):
+                found[f"{way}_ring_{name}"] = number(events[event])
+        found["handshake_errors_client"], found["handshake_errors_server"] = number(top[3]), number(top[4])
+        return found, {"receive": number(tech[20]), "send": number(tech[21])}
+
+
+def attrs_of(kind, value):
+    """An attribute."""
+    return struct.pack("HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def address(packed):
+    """An address of the list of sockets, which does not say of which family it is."""
+    if any(packed[4:]):
+        return socket.inet_ntop(socket.AF_INET6, packed)
+    return socket.inet_ntop(socket.AF_INET, packed[:4])
+
+
+def sockets():
+    """The SMC sockets of this network namespace."""
+    diag = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
+    found = []
+    for payload in ask(diag, 20, struct.pack("BBBB", AF_SMC, 0, 0, 3) + bytes(48)):
+        state, mode = payload[1:3]
+        ports = struct.unpack("!2H", payload[4:8])
+        about = attrs(payload[64:])
+        why, diagnosis = struct.unpack("2I", about[5])
+        row = {"state": STATES.get(state, str(state)), "mode": "TCP" if mode else "SMC-R",
+               "local": address(payload[8:24]), "local_port": ports[0], "peer": address(payload[24:40]),
+               "peer_port": ports[1], "inode": struct.unpack("Q", payload[56:64])[0], "reason": why,
+               "peer_diagnosis": diagnosis}
+        if 1 in about:
+            values = struct.unpack("=4I" + "HHI" * 4 + "4B" + "HHI" * 3, about[1])
+            # Laps of a ring and bytes of the last one.
+            row["sent"] = values[21] * values[1] + values[22]
+            row["received"] = values[8] * values[2] + values[9]
+        if 2 in about:
+            row["link"], row["device"] = about[2][0], text(about[2][1:65])
+        found.append(row)
+    return found
