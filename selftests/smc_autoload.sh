@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # The installed module is loaded by the first program that asks for an SMC
-# socket, whoever runs it, unless the operator forbade it.
+# socket, or about SMC, whoever runs it, unless the operator forbade it.
 #
 # Environment:
 #   SMC_STAGE  what scripts/stage-install made (default: build/install of this
@@ -28,6 +28,7 @@ autoload_end() {
 }
 
 # A stream socket, from a program of its own; prints the error's name, if any.
+# shellcheck disable=SC2317 # called by loads_by
 open_socket() { # family, protocol
 	setpriv --reuid=65534 --regid=65534 --clear-groups python3 -c '
 import errno, socket, sys
@@ -37,20 +38,34 @@ except OSError as e:
     print(errno.errorcode[e.errno])' "$1" "$2"
 }
 
+# What a tool asks by netlink, from a program of its own; prints what is wrong, if anything is.
+# shellcheck disable=SC2317 # called by loads_by
+ask() { # expression of the module smcinfo
+	setpriv --reuid=65534 --regid=65534 --clear-groups python3 -Bc '
+import sys
+sys.path.insert(0, sys.argv[1])
+import smcinfo
+try:
+    eval(sys.argv[2])
+except Exception as e:
+    print(type(e).__name__, e)' "$here/../scripts" "$1"
+}
+
 unloaded() {
 	if module_loaded; then busywait 10000 rmmod smc_rs 2>/dev/null; fi
 	! module_loaded
 }
 
-loads_by() { # name of the case, family, protocol
-	local answer
+loads_by() { # name of the case, function, its arguments
+	local answer name=$1
+	shift
 	unloaded || note "the module cannot be unloaded"
-	answer=$(open_socket "$2" "$3")
+	answer=$("$@")
 	if [[ -z $answer ]] && module_loaded; then
-		tap_result ok "$1"
+		tap_result ok "$name"
 	else
-		note "socket($2, SOCK_STREAM, $3): ${answer:-a socket}, module $(module_loaded || echo not) loaded"
-		tap_result "not ok" "$1"
+		note "$*: ${answer:-no error}, module $(module_loaded || echo not) loaded"
+		tap_result "not ok" "$name"
 	fi
 }
 
@@ -70,10 +85,11 @@ if ! modinfo -n smc_rs >/dev/null 2>&1; then
 fi
 
 modprobe_rules <<<'blacklist smc'
-tap_start 4
-loads_by socket_of_the_family_loads 43 0
-loads_by protocol_of_ipv4_loads 2 256
-loads_by protocol_of_ipv6_loads 10 256
+tap_start 5
+loads_by socket_of_the_family_loads open_socket 43 0
+loads_by protocol_of_ipv4_loads open_socket 2 256
+loads_by protocol_of_ipv6_loads open_socket 10 256
+loads_by generic_netlink_loads ask 'smcinfo.Module()'
 
 # As modprobe.d(5) has it, and by the error of a family that is not there.
 modprobe_rules <<<$'blacklist smc\ninstall smc_rs /bin/false'
