@@ -14,6 +14,7 @@ import platform
 import resource
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -748,6 +749,42 @@ def diag_2000_connections_under_churn():
         os.system(f"ip netns del {namespace}")
 
 
+def log_has_a_line_for_each_reason_and_peer():
+    namespace = CLIENT + "l"
+    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
+
+    def lines():
+        text = subprocess.run(["dmesg"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return [line for line in text.split(mark)[-1].splitlines() if " uses TCP: " in line]
+
+    try:
+        mark = f"mark {time.monotonic_ns()}"
+        with open("/dev/kmsg", "w", encoding="ascii") as f:
+            f.write(f"<6>{mark}\n")
+        for _ in range(3):
+            exchange(*pair(at=namespace)[:2])
+        found = lines()
+        assert len(found) == 2, found
+        assert any("connection to 127.0.0.1:" in line and f"0x{NOSMCRDEV:08x}" in line and "RDMA device" in line
+                   for line in found), found
+        assert any("connection from 127.0.0.1:" in line and f"0x{PEERDECL:08x}" in line for line in found), found
+        # Another peer, with the same reasons.
+        enter(namespace)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind(("127.0.0.2", 0))
+        listener.listen()
+        client = socket.socket(proto=IPPROTO_SMC)
+        client.bind(("127.0.0.3", 0))
+        client.connect(listener.getsockname())
+        listener.accept()[0].close()
+        found = lines()[2:]
+        assert len(found) == 2 and "to 127.0.0.2:" in "".join(found) and "from 127.0.0.3:" in "".join(found), found
+        # Counted are all.
+        assert fallbacks(namespace)[1] == (4, 4)
+    finally:
+        os.system(f"ip netns del {namespace}")
+
+
 SETTINGS = {
     # Default, least, greatest.
     "wmem": (65536, 16384, (1 << 30) - 1),
@@ -801,7 +838,7 @@ def sysctl_defaults_and_ranges():
 
 WANTED = os.environ.get("SMC_CASES", "").split()
 CASES = [case for name, case in list(globals().items())
-         if name.startswith(("netlink_", "diag_", "sysctl_")) and (not WANTED or name in WANTED)]
+         if name.startswith(("netlink_", "diag_", "sysctl_", "log_")) and (not WANTED or name in WANTED)]
 
 
 def main():

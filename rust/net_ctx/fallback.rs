@@ -2,7 +2,10 @@
 
 //! Which connections went on by TCP: counted by reason and role, and logged with the peer's address.
 
-use core::net::SocketAddr;
+use core::net::{
+    IpAddr,
+    SocketAddr, //
+};
 
 use kernel::{
     prelude::*,
@@ -49,8 +52,29 @@ pub(crate) struct Fallbacks {
     log: Mutex<Log>,
 }
 
+/// For how long a reason is not written again for the same peer: ten minutes.
+const LOG_AGAIN_MS: i64 = 600_000;
+
+/// How many pairs of reason and peer are known to have been written.
+const LOG_PAIRS: usize = 32;
+
+/// A line that has been written.
+#[derive(Clone, Copy)]
+struct Written {
+    /// The reason.
+    reason: DeclineReason,
+    /// The peer; nothing for a socket without one.
+    peer: Option<IpAddr>,
+    /// When, on the log's clock.
+    at_ms: i64,
+}
+
 /// What was written to the log of late.
 struct Log {
+    /// Lines, each in place of the oldest.
+    written: [Option<Written>; LOG_PAIRS],
+    /// Time zero of the log's clock.
+    born: Instant<Monotonic>,
     /// When the first of the latest lines was written.
     since: Instant<Monotonic>,
     /// How many lines have been written since then.
@@ -69,10 +93,34 @@ fn place(role: Role, reason: DeclineReason) -> usize {
 }
 
 impl Log {
-    /// Whether another line may be written to the log: a remote machine can cause them.
+    /// Whether a line may be written to the log: a remote machine can cause them.
     ///
     /// Lines that may not are dropped without a word.
-    fn may_log(&mut self) -> bool {
+    fn may_log(&mut self, reason: DeclineReason, peer: Option<IpAddr>) -> bool {
+        let now = self.born.elapsed().as_millis();
+        let known = self.written.iter().flatten().any(|line| {
+            (line.reason, line.peer) == (reason, peer)
+                && now.saturating_sub(line.at_ms) < LOG_AGAIN_MS
+        });
+        if known || !self.has_room() {
+            return false;
+        }
+        let oldest = self
+            .written
+            .iter_mut()
+            .min_by_key(|line| line.map_or(i64::MIN, |line| line.at_ms));
+        if let Some(place) = oldest {
+            *place = Some(Written {
+                reason,
+                peer,
+                at_ms: now,
+            });
+        }
+        true
+    }
+
+    /// Whether not too many lines have been written of late, of whatever kind; counts one.
+    fn has_room(&mut self) -> bool {
         if self.since.elapsed().as_millis() >= LOG_PERIOD_MS {
             self.since = Instant::now();
             self.lines = 0;
@@ -88,6 +136,8 @@ impl Fallbacks {
         try_pin_init!(Self {
             counters: Counters::new(2 * REASONS)?,
             log <- new_mutex!(Log {
+                written: [None; LOG_PAIRS],
+                born: Instant::now(),
                 since: Instant::now(),
                 lines: 0,
             }, "Fallbacks::log"),
@@ -104,10 +154,11 @@ impl Fallbacks {
         self.counters.total(place(role, reason))
     }
 
-    /// Counts a connection and writes a line about it, unless there were too many of late.
+    /// Counts a connection and writes a line that says why and what to do, unless there was one for the peer or there
+    /// were too many of late.
     pub(crate) fn record(&self, role: Role, reason: DeclineReason, peer: Option<SocketAddr>) {
         self.count(role, reason);
-        if !self.log.lock().may_log() {
+        if !self.log.lock().may_log(reason, peer.map(|peer| peer.ip())) {
             return;
         }
         let from = match role {
@@ -116,18 +167,37 @@ impl Fallbacks {
         };
         match peer {
             Some(peer) => pr_info!(
-                "connection {} {} uses TCP: {} (0x{:08x})\n",
+                "connection {} {} uses TCP: {} (0x{:08x}){}\n",
                 from,
                 Shown(peer),
                 reason.describe(),
                 reason.code(),
+                remedy(reason),
             ),
             None => pr_info!(
-                "socket uses TCP: {} (0x{:08x})\n",
+                "socket uses TCP: {} (0x{:08x}){}\n",
                 reason.describe(),
                 reason.code(),
+                remedy(reason),
             ),
         }
+    }
+}
+
+/// What an operator may do about a reason, as the end of a line.
+fn remedy(reason: DeclineReason) -> &'static str {
+    match reason {
+        DeclineReason::MEM => ": free memory or make net.smc.wmem and rmem smaller",
+        DeclineReason::TIMEOUT_CL => ": let UDP port 4791 through firewalls, compare MTUs",
+        DeclineReason::PEERNOSMC => ": let the program there use SMC",
+        DeclineReason::NOSMCRDEV => ": an RDMA device on the interface is needed, and IPv4",
+        DeclineReason::NOUEID => ": add a common enterprise id on both hosts",
+        DeclineReason::NOROUTE => ": check route and neighbour entry of the peer",
+        DeclineReason::NOINDIRECT => ": compare netmasks and routes of both hosts",
+        DeclineReason::VERSMISMAT => ": SMC version 2 is needed there",
+        DeclineReason::PEERDECL => ": see the log and smc-doctor there",
+        DeclineReason::OPTUNSUPP => ": TCP Fast Open goes by TCP alone",
+        _ => "",
     }
 }
 
