@@ -641,6 +641,46 @@ static void twenty_at_once_arrive(void)
 	close(l);
 }
 
+static void send_of_nothing_returns(void)
+{
+	struct pair p;
+
+	need_smcr();
+	p = pair_make(&v4);
+	check_mode(p.c, SMC_RS_MODE_SMCR);
+	CHECK_EQ(send(p.c, "", 0, 0), 0);
+	CHECK_EQ(write(p.c, "", 0), 0);
+	CHECK_EQ(send(p.c, "", 0, MSG_OOB | MSG_DONTWAIT), 0);
+	CHECK_OK(shutdown(p.c, SHUT_WR));
+	CHECK_ERRNO(send(p.c, "", 0, MSG_NOSIGNAL), EPIPE);
+	pair_close(&p);
+}
+
+/* The peer reads up to one urgent byte at a time: who sends another one sleeps, and a signal ends that. */
+static void second_urgent_byte_waits_asleep(void)
+{
+	struct pair p;
+	char byte;
+
+	need_smcr();
+	p = pair_make(&v4);
+	catch_signal(SIGUSR1);
+	CHECK_EQ(send(p.c, "xa", 2, MSG_OOB), 2);
+	CHECK_ERRNO(send(p.c, "b", 1, MSG_OOB | MSG_DONTWAIT), EAGAIN);
+	alarm_start(SIGUSR1, 100);
+	CHECK_ERRNO(send(p.c, "b", 1, MSG_OOB), EINTR);
+	alarm_stop();
+	recv_all(p.s, &byte, 1);
+	CHECK_EQ(byte, 'x');
+	wait_events(p.s, POLLPRI, 5000);
+	CHECK_EQ(recv(p.s, &byte, 1, MSG_OOB), 1);
+	CHECK_EQ(send(p.c, "b", 1, MSG_OOB), 1);
+	wait_events(p.s, POLLPRI, 5000);
+	CHECK_EQ(recv(p.s, &byte, 1, MSG_OOB), 1);
+	CHECK_EQ(byte, 'b');
+	pair_close(&p);
+}
+
 static void more_than_255_connections_work(void)
 {
 	enum { N = 270 };
@@ -1068,6 +1108,8 @@ static const struct test_case cases[] = {
 	CASE(second_connection_reuses_group),
 	CASE(opposite_direction_works_at_once),
 	CASE_LIMIT(twenty_at_once_arrive, 50),
+	CASE(send_of_nothing_returns),
+	CASE(second_urgent_byte_waits_asleep),
 	CASE_LIMIT(more_than_255_connections_work, 90),
 	CASE_LIMIT(short_connections_in_a_row_work, 40),
 	CASE_LIMIT(close_in_every_order_works, 40),

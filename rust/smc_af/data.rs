@@ -130,7 +130,7 @@ fn send(
         match conn.try_send(msg.iter(), mode) {
             Ok(more) => {
                 sent = sent.saturating_add(more);
-                if sent >= wanted || more == 0 && wanted == 0 {
+                if sent >= wanted {
                     break Ok(());
                 }
             }
@@ -142,8 +142,7 @@ fn send(
             break Err(EAGAIN);
         }
         let room = sk.wait(patience, false, || {
-            let ready = conn.ready();
-            (ready.writable || ready.hangup || sk.err() != 0).then_some(())
+            (conn.may_try_send(mode) || sk.err() != 0).then_some(())
         });
         if let Err(err) = room {
             break Err(err);

@@ -49,12 +49,16 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` when nothing fits; `EFAULT` when nothing could be read from the application; `EPIPE` after this side
-    /// ended its sending; the connection's error, `ECONNRESET` or `ECONNABORTED`, once it has one.
+    /// `EAGAIN` when there is something to send and nothing fits; `EFAULT` when nothing could be read from the
+    /// application; `EPIPE` after this side ended its sending; the connection's error, `ECONNRESET` or `ECONNABORTED`,
+    /// once it has one.
     pub(crate) fn try_send(&self, from: &mut IovIterSource<'_>, mode: SendMode) -> Result<usize> {
         let _one = self.sender.lock();
         let mut total: usize = 0;
         let mut fault = false;
+        if from.is_empty() {
+            return self.core.lock().may_send().map(|()| 0);
+        }
         while !from.is_empty() && !fault {
             let ranges = {
                 let mut core = self.core.lock();
@@ -101,6 +105,18 @@ impl Connection {
                 Ok(total)
             }
         }
+    }
+
+    /// Whether [`try_send`](Self::try_send) has something to say but `EAGAIN`. If not, the socket is woken when that
+    /// changes.
+    pub(crate) fn may_try_send(&self, mode: SendMode) -> bool {
+        let mut core = self.core.lock();
+        let may = core.may_send().is_err()
+            || core.conn.as_ref().is_some_and(|conn| {
+                conn.send_space() > 0 && !(mode.urgent && conn.urgent_outstanding())
+            });
+        core.wants_room |= !may;
+        may
     }
 
     /// Counts what was copied into the send ring.
