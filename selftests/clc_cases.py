@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """Handshakes with a peer made by hand: one line of TAP for each case, no plan.
 
@@ -7,15 +7,15 @@ The arguments name two namespaces joined by the devices veth0.  In the first is 
 handshake what no module of ours would say.
 """
 
-import ctypes
 import json
-import os
 import select
 import socket
 import struct
 import subprocess
 import sys
 import time
+
+from caserun import enter, run
 
 IPPROTO_SMC = 256
 SOL_SMC, SMC_RS_INFO = 286, 0x100
@@ -29,15 +29,6 @@ SMC_OPTION = bytes.fromhex("0101FE06E2D4C3D9")
 EYECATCHER = bytes.fromhex("E2D4C3D9")
 PROPOSAL, ACCEPT, DECLINE = 1, 2, 4
 OURS, OTHER = b"SMC-RS.DEFAULT", b"SOMEBODY.ELSE"
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def enter(name):
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    if libc.setns(fd, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-    os.close(fd)
 
 
 def smc():
@@ -335,26 +326,5 @@ def clc_converted_client_outlives_an_echo():
         f.write("0")
 
 
-WANTED = os.environ.get("SMC_CASES", "").split()
-CASES = [case for name, case in list(globals().items())
-         if name.startswith("clc_") and (not WANTED or name in WANTED)]
-
-
-def main():
-    if len(sys.argv) > 3:
-        print(len(CASES))
-        return 0
-    failed = 0
-    for number, case in enumerate(CASES, 1):
-        try:
-            case()
-            print("ok", number, case.__name__, flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed = 1
-            print(f"# {type(error).__name__}: {error}")
-            print("not ok", number, case.__name__, flush=True)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(globals(), "clc_"))

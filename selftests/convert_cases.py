@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """Sockets of TCP that become ones of SMC (net.smc.tcp2smc): one line of TAP for each case, no plan.
 
@@ -6,7 +6,6 @@ The arguments name two namespaces joined by the devices veth0, each with an RDMA
 first, 10.77.0.2 and fd77::2 in the second, whose nftables counter smc_syn counts SYN segments with the SMC option.
 """
 
-import ctypes
 import errno
 import json
 import os
@@ -20,6 +19,8 @@ import tempfile
 import threading
 import time
 
+from caserun import Skip, enter, libc, run
+
 IPPROTO_SMC, IPPROTO_MPTCP = 256, 262
 SO_PROTOCOL, SOL_SMC, SMC_RS_INFO = 38, 286, 0x100
 MODE_SMC, MODE_TCP = 1, 2
@@ -31,19 +32,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAIN = os.path.join(HERE, "..", "build", "plain")
 SLOW = int(os.environ.get("SMC_SLOW", "1"))
 DENIED = "comm:iscsid comm:nbd-client"
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Skip(Exception):
-    """The case cannot be run here."""
-
-
-def enter(name):
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    if libc.setns(fd, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-    os.close(fd)
 
 
 def setting(namespace, name, value=None):
@@ -598,11 +586,6 @@ def convert_does_not_keep_the_module():
     assert setting(CLIENT, "tcp2smc") == "0"
 
 
-WANTED = os.environ.get("SMC_CASES", "").split()
-CASES = [case for name, case in list(globals().items())
-         if name.startswith("convert_") and (not WANTED or name in WANTED)]
-
-
 def reset():
     for namespace in (CLIENT, SERVER):
         for name, value in (("tcp2smc", 0), ("tcp2smc_no_new_privs", 0), ("tcp2smc_memory", 300),
@@ -610,31 +593,5 @@ def reset():
             setting(namespace, name, value)
 
 
-def main():
-    if len(sys.argv) > 3:
-        print(len(CASES))
-        return 0
-    failed = 0
-    for number, case in enumerate(CASES, 1):
-        began = time.monotonic()
-        try:
-            case()
-            reset()
-            print("ok", number, case.__name__, flush=True)
-        except Skip as why:
-            print("ok", number, case.__name__, "# SKIP", why, flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed = 1
-            line = error.__traceback__
-            while line.tb_next:
-                line = line.tb_next
-            print(f"# line {line.tb_lineno}: {type(error).__name__}: {error}")
-            print("not ok", number, case.__name__, flush=True)
-            reset()
-        if "SMC_TIMES" in os.environ:
-            print(f"# {time.monotonic() - began:.1f} s", flush=True)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(globals(), "convert_", reset))

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """What tools ask by netlink, byte for byte: one line of TAP for each case, no plan.
 
@@ -19,6 +19,8 @@ import sys
 import threading
 import time
 
+from caserun import enter, libc, run
+
 IPPROTO_SMC, AF_SMC = 256, 43
 SOL_SMC, SMC_RS_INFO, SO_COOKIE = 286, 0x100, 57
 MODE_SMC, MODE_TCP = 1, 2
@@ -35,15 +37,6 @@ GET_SYS_INFO, GET_LGR_SMCR, GET_LINK_SMCR, GET_LGR_SMCD, GET_DEV_SMCD, GET_DEV_S
 DUMP_UEID, ADD_UEID, REMOVE_UEID, FLUSH_UEID, DUMP_SEID, ENABLE_SEID, DISABLE_SEID = range(9, 16)
 DUMP_HS, ENABLE_HS, DISABLE_HS = 16, 17, 18
 PNET_GET, PNET_ADD, PNET_DEL, PNET_FLUSH = 1, 2, 3, 4
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def enter(name):
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    if libc.setns(fd, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-    os.close(fd)
 
 
 def attr(kind, value):
@@ -836,32 +829,5 @@ def sysctl_defaults_and_ranges():
         os.system(f"ip netns del {namespace}")
 
 
-WANTED = os.environ.get("SMC_CASES", "").split()
-CASES = [case for name, case in list(globals().items())
-         if name.startswith(("netlink_", "diag_", "sysctl_", "log_")) and (not WANTED or name in WANTED)]
-
-
-def main():
-    if len(sys.argv) > 3:
-        print(len(CASES))
-        return 0
-    failed = 0
-    for number_, case in enumerate(CASES, 1):
-        began = time.monotonic()
-        try:
-            case()
-            print("ok", number_, case.__name__, flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed = 1
-            line = error.__traceback__
-            while line.tb_next:
-                line = line.tb_next
-            print(f"# line {line.tb_lineno}: {type(error).__name__}: {error}")
-            print("not ok", number_, case.__name__, flush=True)
-        if "SMC_TIMES" in os.environ:
-            print(f"# {time.monotonic() - began:.1f} s", flush=True)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(globals(), ("netlink_", "diag_", "sysctl_", "log_")))

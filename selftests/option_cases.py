@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """The TCP option under unusual conditions: one line of TAP for each case, no plan.
 
@@ -6,9 +6,7 @@ Two namespaces, named by the arguments, are joined by the devices veth0, 10.79.0
 server's), 10.79.0.2 and fd79::2 in the second (the client's).
 """
 
-import ctypes
 import errno
-import os
 import random
 import socket
 import struct
@@ -17,6 +15,8 @@ import sys
 import threading
 import time
 
+from caserun import enter, run
+
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
 IPPROTO_SMC = 256
 SOL_SMC, SMC_RS_INFO = 286, 0x100
@@ -24,16 +24,6 @@ PEERNOSMC = 0x03010000
 IPV6_ADDRFORM = 1
 SERVER, CLIENT = sys.argv[1:3]
 V4, V6, MAPPED = "10.79.0.1", "fd79::1", "::ffff:10.79.0.1"
-
-libc = ctypes.CDLL(None, use_errno=True)
-failed = 0
-
-
-def enter(name):
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    if libc.setns(fd, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-    os.close(fd)
 
 
 def at(name, command, check=True):
@@ -291,19 +281,5 @@ def hooks_about_to_go_do_not_keep_their_namespace():
     time.sleep(1.5)
 
 
-WANTED = os.environ.get("SMC_CASES", "").split()
-CASES = [case for name, case in list(globals().items())
-         if name.startswith(("option_", "hooks_")) and (not WANTED or name in WANTED)]
-
-if len(sys.argv) > 3:
-    print(len(CASES))
-    sys.exit(0)
-for number, case in enumerate(CASES, 1):
-    try:
-        case()
-        print("ok", number, case.__name__, flush=True)
-    except Exception as error:  # pylint: disable=broad-except
-        failed = 1
-        print(f"# {type(error).__name__}: {error}")
-        print("not ok", number, case.__name__, flush=True)
-sys.exit(failed)
+if __name__ == "__main__":
+    sys.exit(run(globals(), ("option_", "hooks_")))

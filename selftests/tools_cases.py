@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """The operator's tools, smc-doctor, smc-top and smc-run: one line of TAP for each case, no plan.
 
@@ -6,7 +6,6 @@ The arguments name two namespaces joined by the devices veth0, 10.77.0.1 in the 
 with an RDMA device of its own name.
 """
 
-import ctypes
 import fcntl
 import json
 import os
@@ -21,21 +20,14 @@ import sys
 import termios
 import time
 
+from caserun import enter, run
+
 IPPROTO_SMC, SO_PROTOCOL = 256, 38
 CLIENT, SERVER = sys.argv[1:3]
 CLIENT_IP, SERVER_IP = "10.77.0.1", "10.77.0.2"
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.environ.get("SMC_TOOLS", os.path.join(HERE, "..", "scripts"))
 PROTOCOL_OF_A_SOCKET = "import socket; print(socket.socket().getsockopt(socket.SOL_SOCKET, 38))"
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def enter(name):
-    fd = os.open(f"/run/netns/{name}" if name else "/proc/1/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    if libc.setns(fd, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-    os.close(fd)
 
 
 def at(name, command):
@@ -382,32 +374,5 @@ def doctor_without_the_module():
         subprocess.run(["insmod", ko] if os.path.exists(ko) else ["modprobe", "smc_rs"], check=True)
 
 
-WANTED = os.environ.get("SMC_CASES", "").split()
-CASES = [case for name, case in list(globals().items())
-         if name.startswith(("doctor_", "top_", "run_")) and (not WANTED or name in WANTED)]
-
-
-def main():
-    if len(sys.argv) > 3:
-        print(len(CASES))
-        return 0
-    failed = 0
-    for number, case in enumerate(CASES, 1):
-        began = time.monotonic()
-        try:
-            case()
-            print("ok", number, case.__name__, flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed = 1
-            line = error.__traceback__
-            while line.tb_next:
-                line = line.tb_next
-            print(f"# line {line.tb_lineno}: {type(error).__name__}: {error}")
-            print("not ok", number, case.__name__, flush=True)
-        if "SMC_TIMES" in os.environ:
-            print(f"# {time.monotonic() - began:.1f} s", flush=True)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(globals(), ("doctor_", "top_", "run_")))
