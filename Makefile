@@ -32,6 +32,7 @@ lab: ## make the lab: a Debian root with all tools, the kernel, Rust metadata
 ifeq ($(KDIR),)
 module: lab ## build smc_rs.ko (the default), for the lab's kernel or for KDIR
 	@scripts/lab module $(CHECKOUT) $(KBUILD_ARGS)
+	@scripts/lab run make -s build/libsmc-run.so
 else
 module:
 	@test -e "$(KDIR)/rust/libkernel.rmeta" || { \
@@ -41,7 +42,7 @@ module:
 endif
 
 .PHONY: install
-install: $(if $(INSTALL_MOD_PATH),,install-tools) ## install the module (with KDIR, for that kernel), tools and manuals
+install: ## install the module (with KDIR, for that kernel), tools and manuals
 ifeq ($(KDIR),)
 	@test -e "$(KO)" || { echo "install: build the module first: make" >&2; exit 1; }
 	@{ command -v modinfo && command -v depmod; } >/dev/null || { echo "install: there is no modinfo or depmod here" >&2; \
@@ -55,6 +56,9 @@ ifeq ($(KDIR),)
 	echo "installed $$dir/updates/smc_rs.ko"
 else
 	$(MAKE) -C $(KDIR) M=$(CHECKOUT) modules_install
+endif
+ifeq ($(INSTALL_MOD_PATH),)
+	@$(MAKE) --no-print-directory install-tools
 endif
 
 # Where the tools go: PREFIX, below DESTDIR.
