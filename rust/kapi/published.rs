@@ -4,8 +4,6 @@
 //!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
-use core::ptr;
-
 use kernel::{
     prelude::*,
     sync::{
@@ -59,7 +57,6 @@ impl<T: Send + Sync + 'static> Published<T> {
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
         let raw = self.0.load(Relaxed);
-        self.0.store(ptr::null_mut(), Relaxed);
         // SAFETY: By the type invariant the reference is this object's; readers borrow the object, so there is none.
         drop(unsafe { Arc::from_raw(raw.cast_const()) });
     }

@@ -38,26 +38,76 @@ pub struct Setting {
 /// The value of a setting, read and written as a whole.
 pub type Value = Atomic<u32>;
 
-/// The settings of one namespace; dropping it takes the files away and waits for their readers.
+/// Files in a directory of one namespace; dropping it takes them away and waits for their users.
 ///
 /// # Invariants
 ///
-/// `header` is registered, and the table points at values that `values` keeps alive.
-pub struct Sysctls<T: Send + Sync + 'static> {
+/// `header` is registered with the table.
+struct Files {
     /// What the kernel gave for the registration.
     header: NonNull<bindings::ctl_table_header>,
     /// The table that the kernel reads.
     _table: KVec<bindings::ctl_table>,
+}
+
+// SAFETY: The registration is only dropped, from any one task.
+unsafe impl Send for Files {}
+// SAFETY: Nothing can be done through a shared reference.
+unsafe impl Sync for Files {}
+
+impl Files {
+    /// Makes a file for each entry, in a directory that others may have files in as well.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// What the entries point at must suit their handlers and live longer than what is returned.
+    unsafe fn register(
+        net: &NetNs,
+        path: &'static CStr,
+        mut table: KVec<bindings::ctl_table>,
+    ) -> Result<Self> {
+        // SAFETY: The namespace is alive, the path is a C string, the table lives as long as the object returned below,
+        // and the caller vouches for what it points at.
+        let header = unsafe {
+            bindings::register_net_sysctl_sz(
+                net.as_raw(),
+                path.as_char_ptr(),
+                table.as_mut_ptr(),
+                table.len(),
+            )
+        };
+        // INVARIANT: The registration succeeded. Moving a `KVec` does not move what is in it.
+        Ok(Self {
+            header: NonNull::new(header).ok_or(ENOMEM)?,
+            _table: table,
+        })
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the header is registered; it is so no more afterwards.
+        unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
+    }
+}
+
+/// The settings of one namespace; dropping it takes the files away and waits for their readers.
+///
+/// # Invariants
+///
+/// The table points at `_bounds`, and at values that `_values` keeps alive. The fields go in this order.
+pub struct Sysctls<T: Send + Sync + 'static> {
+    /// The files.
+    _files: Files,
     /// The bounds that the table points at.
     _bounds: KVec<[u32; 2]>,
     /// The values that the table points at.
     _values: Arc<T>,
 }
-
-// SAFETY: The registration is only dropped, from any one task; the values are shared by their own type.
-unsafe impl<T: Send + Sync + 'static> Send for Sysctls<T> {}
-// SAFETY: Nothing can be done through a shared reference.
-unsafe impl<T: Send + Sync + 'static> Sync for Sysctls<T> {}
 
 impl<T: Send + Sync + 'static> Sysctls<T> {
     /// Makes a directory with a file for each setting; `pick` names each setting's value.
@@ -91,32 +141,15 @@ impl<T: Send + Sync + 'static> Sysctls<T> {
             };
             table.push(entry, GFP_KERNEL)?;
         }
-        // SAFETY: The namespace is alive, the path is a C string, and table, bounds and values live as long as the
-        // object returned below, whose drop unregisters them first. The kernel's handler reads and writes a value as
-        // a whole, as the atomic does.
-        let header = unsafe {
-            bindings::register_net_sysctl_sz(
-                net.as_raw(),
-                path.as_char_ptr(),
-                table.as_mut_ptr(),
-                table.len(),
-            )
-        };
-        // INVARIANT: The registration succeeded, and the object owns all that it points at. Moving a `KVec` does not
-        // move what is in it.
+        // SAFETY: Bounds and values live as long as the object returned below, whose first field is the registration.
+        // The kernel's handler reads and writes a value as a whole, as the atomic does.
+        let files = unsafe { Files::register(net, path, table) }?;
+        // INVARIANT: The object owns all that the table points at. Moving a `KVec` does not move what is in it.
         Ok(Self {
-            header: NonNull::new(header).ok_or(ENOMEM)?,
-            _table: table,
+            _files: files,
             _bounds: bounds,
             _values: values,
         })
-    }
-}
-
-impl<T: Send + Sync + 'static> Drop for Sysctls<T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant the header is registered; it is so no more afterwards.
-        unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
     }
 }
 
@@ -159,12 +192,10 @@ struct Bound<T: 'static> {
 ///
 /// # Invariants
 ///
-/// `header` is registered, and the table points at entries of `bound`, which point at what `values` keeps alive.
+/// The table points at entries of `_bound`, which point at what `_values` keeps alive. The fields go in this order.
 pub struct ActiveSysctls<T: Send + Sync + 'static> {
-    /// What the kernel gave for the registration.
-    header: NonNull<bindings::ctl_table_header>,
-    /// The table that the kernel reads.
-    _table: KVec<bindings::ctl_table>,
+    /// The files.
+    _files: Files,
     /// What it points at.
     _bound: KVec<Bound<T>>,
     /// What the settings are of.
@@ -211,31 +242,15 @@ impl<T: Send + Sync + 'static> ActiveSysctls<T> {
             };
             table.push(entry, GFP_KERNEL)?;
         }
-        // SAFETY: The namespace is alive, the path is a C string, and what the table points at lives as long as the
-        // object returned below, whose drop unregisters it first. The handler suits the entries.
-        let header = unsafe {
-            bindings::register_net_sysctl_sz(
-                net.as_raw(),
-                path.as_char_ptr(),
-                table.as_mut_ptr(),
-                table.len(),
-            )
-        };
-        // INVARIANT: The registration succeeded, and the object owns all that it points at. Moving a `KVec` does not
-        // move what is in it.
+        // SAFETY: What the table points at lives as long as the object returned below, whose first field is the
+        // registration. The handler suits the entries.
+        let files = unsafe { Files::register(net, path, table) }?;
+        // INVARIANT: The object owns all that the table points at. Moving a `KVec` does not move what is in it.
         Ok(Self {
-            header: NonNull::new(header).ok_or(ENOMEM)?,
-            _table: table,
+            _files: files,
             _bound: bound,
             _values: values,
         })
-    }
-}
-
-impl<T: Send + Sync + 'static> Drop for ActiveSysctls<T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant the header is registered; it is so no more afterwards.
-        unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
     }
 }
 

@@ -11,11 +11,7 @@ use core::{
         PhantomData,
         PhantomPinned, //
     },
-    mem::offset_of,
-    sync::atomic::{
-        AtomicBool,
-        Ordering, //
-    },
+    mem::offset_of, //
 };
 
 use kernel::{
@@ -26,7 +22,15 @@ use kernel::{
         c_uint, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
 };
 use smc_bindings as bindings;
 
@@ -65,7 +69,7 @@ pub struct SocketTypes<T: SocketOps> {
     /// `socket(family, …)`.
     family: UnsafeCell<bindings::net_proto_family>,
     /// Whether the family makes sockets yet.
-    offered: AtomicBool,
+    offered: Atomic<bool>,
     /// The tables.
     tables: UnsafeCell<Tables>,
     /// The sockets.
@@ -101,7 +105,7 @@ impl<T: SocketOps> SocketTypes<T> {
     pub const fn new() -> Self {
         Self {
             family: UnsafeCell::new(Zeroed::ZERO),
-            offered: AtomicBool::new(false),
+            offered: Atomic::new(false),
             tables: UnsafeCell::new(Tables::EMPTY),
             list: Global::new(),
             _ops: PhantomData,
@@ -142,7 +146,7 @@ impl<T: SocketOps> SocketTypes<T> {
     /// The kinds of sock, once there are any: for IPv4 and for IPv6.
     pub(super) fn protos(&self) -> Option<[*mut bindings::proto; 2]> {
         self.offered
-            .load(Ordering::Acquire)
+            .load(Acquire)
             .then(|| Tables::pointers(self.tables.get()).protos)
     }
 }
@@ -257,7 +261,7 @@ impl<T: SocketOps> FamilyRegistration<T> {
             steps.switches += 1;
         }
         // What was set up above is seen by whoever sees this.
-        types.offered.store(true, Ordering::Release);
+        types.offered.store(true, Release);
         Ok(steps)
     }
 }
@@ -312,7 +316,7 @@ impl<T: SocketOps> Drop for TypesRegistration<T> {
         let tables = Tables::pointers(self.place.tables.get());
         let [v4, v6] = tables.protos;
         let [switch4, switch6, converted4, converted6] = tables.switches;
-        self.place.offered.store(false, Ordering::Relaxed);
+        self.place.offered.store(false, Relaxed);
         for (v4, v6, before) in [(converted4, converted6, 2), (switch4, switch6, 0)] {
             if self.switches > before + 1 {
                 // SAFETY: It is registered, as the count says.
