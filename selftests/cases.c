@@ -897,7 +897,7 @@ static int wait_case(pid_t pid, unsigned int limit_s, bool *stuck)
 	return EXIT_FAIL;
 }
 
-static int run_case(const struct test_case *c, bool *stuck)
+static int run_case(const struct suite *suite, const struct test_case *c, bool *stuck)
 {
 	fflush(NULL);
 	reason[0] = '\0';
@@ -911,6 +911,8 @@ static int run_case(const struct test_case *c, bool *stuck)
 	if (!pid) {
 		setpgid(0, 0);
 		signal(SIGPIPE, SIG_IGN);
+		if (suite->mend)
+			suite->mend();
 		c->run();
 		_exit(EXIT_PASS);
 	}
@@ -987,7 +989,7 @@ int main(int argc, char **argv)
 		}
 
 		uint64_t start = now_us();
-		int rc = run_case(tc, &stuck);
+		int rc = run_case(suite, tc, &stuck);
 
 		if (timed)
 			printf("# %s took %llu ms\n", tc->name,

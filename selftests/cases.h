@@ -31,6 +31,7 @@ struct suite {
 	const struct test_case *cases;
 	size_t count;
 	bool (*prepare)(void);	/* before the first case; false: skip them all */
+	void (*mend)(void);	/* in each case first: what a failed one may have left undone */
 };
 
 extern const struct suite suite_load;
