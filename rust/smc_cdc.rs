@@ -16,6 +16,7 @@
 //! [`finish`]: Connection::finish
 
 mod close;
+mod moving;
 mod rx;
 mod tx;
 
@@ -68,10 +69,12 @@ use crate::{
         conn::{
             Conn,
             Early,
+            Moving,
             Params,
             Snapshot, //
         },
         cursor::RingSize,
+        group::Rtoken,
         ids::{
             AlertToken,
             Rkey,
@@ -86,7 +89,9 @@ use crate::{
     },
     smc_ib,
     smc_llc::{
+        Binding,
         ConnSink,
+        Link,
         LinkGroup,
         Membership,
         Rmb,
@@ -149,13 +154,15 @@ pub(crate) struct Setup {
     pub(crate) waker: Arc<dyn Wake>,
 }
 
-/// The peer's receive ring.
+/// The peer's receive ring, as it is reached over one link.
 #[derive(Clone, Copy)]
 pub(crate) struct PeerRing {
     /// Key of the memory region.
     rkey: Rkey,
-    /// Where the element starts.
-    start: Vaddr,
+    /// Where the memory region starts.
+    vaddr: Vaddr,
+    /// How far behind that the element starts.
+    offset: u64,
     /// Its size.
     size: RingSize,
     /// The token that the peer wants to find in messages.
@@ -167,10 +174,34 @@ impl PeerRing {
     pub(crate) fn of(message: &AcceptConfirm) -> Option<Self> {
         Some(Self {
             rkey: message.rkey,
-            start: message.element()?,
+            vaddr: message.vaddr,
+            offset: message.element()?.0.checked_sub(message.vaddr.0)?,
             size: RingSize::new(message.rmbe_size.bytes())?,
             token: message.token,
         })
+    }
+
+    /// Key and address of the memory region.
+    fn region(&self) -> Rtoken {
+        Rtoken {
+            rkey: self.rkey,
+            vaddr: self.vaddr,
+        }
+    }
+
+    /// The same ring over another link.
+    fn over(self, region: Rtoken) -> Self {
+        Self {
+            rkey: region.rkey,
+            vaddr: region.vaddr,
+            ..self
+        }
+    }
+
+    /// The address of a place in the element; nothing when the peer's numbers do not fit into an address space.
+    fn at(&self, place: u32) -> Option<Vaddr> {
+        let start = self.vaddr.0.checked_add(self.offset)?;
+        start.checked_add(u64::from(place)).map(Vaddr)
     }
 }
 
@@ -178,8 +209,14 @@ impl PeerRing {
 struct Core {
     /// The cursors; nothing before the peer's ring is known.
     conn: Option<Conn>,
-    /// What came before that: the peer may send as soon as it has sent its Confirm.
+    /// The peer's ring over the present link; nothing where it has no key there.
+    peer: Option<PeerRing>,
+    /// The present link; nothing before the first one and after the last.
+    bound: Option<Binding>,
+    /// What came before the peer's ring was known: the peer may send as soon as it has sent its Confirm.
     early: Early,
+    /// What came from a peer that changes links, before all had come that it sent on the old one.
+    moving: Moving,
     /// Close state.
     machine: Machine,
     /// The close machine is done: the connection goes when nothing of it is on its way any more.
@@ -213,8 +250,6 @@ pub(crate) struct Connection {
     receiver: Mutex<()>,
     /// Our token in the link group's table.
     token: SetOnce<AlertToken>,
-    /// The peer's ring.
-    peer: SetOnce<PeerRing>,
     /// The ring that the peer writes into.
     rmb: Rmb,
     /// The ring that is sent from.
@@ -233,12 +268,16 @@ pub(crate) struct Connection {
     /// Leaves the link group from a context that may sleep.
     #[pin]
     finish_work: Work<Connection, 2>,
+    /// Ends the wait for the rest that a peer has sent on its old link.
+    #[pin]
+    moving_timer: DelayedWork<Connection, 3>,
     /// The place in the link group. Last, so that it goes after the rings.
     membership: Membership,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Connection { self.orphan_timer }
+    impl HasDelayedWork<Self, 3> for Connection { self.moving_timer }
 }
 
 impl_has_work! {
@@ -246,18 +285,27 @@ impl_has_work! {
 }
 
 impl Connection {
-    /// Makes a connection with rings of the wanted sizes, and puts it into the table of its link group.
-    fn new(membership: Membership, setup: &Setup, first_contact: bool) -> Result<Arc<Self>> {
+    /// Makes a connection with rings of the wanted sizes that uses `link`, and puts it into the table of its link group.
+    fn new(
+        membership: Membership,
+        link: &Arc<Link>,
+        setup: &Setup,
+        first_contact: bool,
+    ) -> Result<Arc<Self>> {
         let want = |bytes| RmbeSizeCode::for_socket_buffer_within(bytes, MAX_RING);
         let rmb = membership.new_rmb(want(setup.rcvbuf))?;
-        let ring = membership.new_send_ring(want(setup.sndbuf))?;
+        let ring = membership.new_send_ring(want(setup.sndbuf), link)?;
+        let bound = membership.bind(link, &rmb, &ring)?;
         let waker = setup.waker.clone();
         let rings = RingCount::new(NetCtx::of(&setup.net)?, ring.bytes(), rmb.bytes());
         let connection = Arc::pin_init(
             pin_init!(Self {
                 core <- new_bh_lock!(Core {
                     conn: None,
+                    peer: None,
+                    bound: Some(bound),
                     early: Early::new(),
+                    moving: Moving::new(),
                     machine: Machine::new(),
                     ended: false,
                     read_shut: false,
@@ -270,7 +318,6 @@ impl Connection {
                 sender <- new_mutex!((), "Connection::sender"),
                 receiver <- new_mutex!((), "Connection::receiver"),
                 token: SetOnce::new(),
-                peer: SetOnce::new(),
                 rmb,
                 ring,
                 tx_bytes: Atomic::new(0),
@@ -279,6 +326,7 @@ impl Connection {
                 first_contact,
                 orphan_timer <- new_delayed_work!("smc_cdc::orphan"),
                 finish_work <- new_work!("smc_cdc::finish"),
+                moving_timer <- new_delayed_work!("smc_cdc::moving"),
                 membership,
             }),
             GFP_KERNEL,
@@ -288,6 +336,10 @@ impl Connection {
         match connection.group().attach(connection.clone()) {
             Ok(token) => {
                 connection.token.populate(token);
+                // Whoever ends the link has seen the connection in the table, or is seen here.
+                if link.is_lost() {
+                    connection.leave_link(link);
+                }
                 Ok(connection)
             }
             Err(e) => {
@@ -327,31 +379,35 @@ impl Connection {
 
     /// Size of the peer's receive ring in bytes, 0 before it is known.
     pub(crate) fn peer_ring(&self) -> u32 {
-        self.peer.copy().map_or(0, |peer| peer.size.get())
+        let core = self.core.lock();
+        core.conn
+            .as_ref()
+            .map_or(0, |conn| conn.params().peer_ring.get())
     }
 
     /// What an operator may know of the connection.
     pub(crate) fn info(&self) -> Info {
         let group = self.group();
-        let (state, sent, cursors, shut) = {
+        let (state, peer_ring, link, cursors, shut) = {
             let core = self.core.lock();
+            let peer = core.conn.as_ref().map(|conn| conn.params().peer_ring);
+            let link = core.bound.as_ref().map(|bound| bound.link().clone());
             (
                 core.machine.state(),
-                core.conn.is_some(),
+                peer,
+                link,
                 core.conn.as_ref().map(Conn::snapshot),
                 (core.read_shut, core.may_send().is_err()),
             )
         };
         Info {
             state,
+            link,
             first_contact: self.first_contact,
             token: self.token().map_or(0, AlertToken::get),
             send_ring: self.ring.bytes(),
             receive_ring: self.rmb.bytes(),
-            peer_ring: match (sent, self.peer.copy()) {
-                (true, Some(peer)) => peer.size.get(),
-                _ => 0,
-            },
+            peer_ring: peer_ring.map_or(0, RingSize::get),
             tx_bytes: self.tx_bytes.load(Relaxed),
             rx_bytes: self.rx_bytes.load(Relaxed),
             cursors,
@@ -411,23 +467,40 @@ pub(crate) struct Info {
     pub(crate) shut: (bool, bool),
     /// The link group.
     pub(crate) group: Arc<LinkGroup>,
+    /// The link, while there is one.
+    pub(crate) link: Option<Arc<Link>>,
 }
 
 /// A connection during its handshake: unless it becomes active it leaves the link group when it is dropped.
 pub(crate) struct Draft {
     /// The connection.
     connection: Arc<Connection>,
+    /// The link that it took first.
+    link: Arc<Link>,
+    /// The peer's ring was stored for it, and is known for nothing else.
+    stored: Option<(Arc<Link>, Rtoken)>,
     /// It became active.
     done: bool,
 }
 
 impl Draft {
-    /// Makes a connection in a link group.
-    pub(crate) fn new(membership: Membership, setup: &Setup, first_contact: bool) -> Result<Self> {
+    /// Makes a connection in a link group, on one of its links.
+    pub(crate) fn new(
+        (membership, link): (Membership, Arc<Link>),
+        setup: &Setup,
+        first_contact: bool,
+    ) -> Result<Self> {
         Ok(Self {
-            connection: Connection::new(membership, setup, first_contact)?,
+            connection: Connection::new(membership, &link, setup, first_contact)?,
+            link,
+            stored: None,
             done: false,
         })
+    }
+
+    /// The link that it took first.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
     }
 
     /// The link group.
@@ -440,34 +513,65 @@ impl Draft {
         &self.connection.rmb
     }
 
-    /// An Accept or Confirm that describes the connection: all but the version 2 part.
-    pub(crate) fn describe(&self, kind: Kind, first_contact: bool) -> AcceptConfirm {
+    /// An Accept or Confirm that describes the connection, all but the version 2 part, and the link that it is about.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline with when there is no link any more.
+    pub(crate) fn describe(
+        &self,
+        kind: Kind,
+        first_contact: bool,
+    ) -> Result<(AcceptConfirm, Arc<Link>), DeclineReason> {
         let connection = &*self.connection;
-        let local = self.group().local();
-        AcceptConfirm {
+        let (link, rmb) = {
+            let core = connection.core.lock();
+            let bound = core.bound.as_ref().ok_or(DeclineReason::ERR_RDYLNK)?;
+            (bound.link().clone(), bound.rmb())
+        };
+        let local = link.local();
+        let message = AcceptConfirm {
             kind,
             first_contact,
             peer_id: smc_ib::system_id(),
             gid: local.gid,
             mac: local.mac,
             qpn: local.qpn,
-            rkey: connection.rmb.rkey(),
+            rkey: rmb.rkey,
             rmbe_index: RmbeIndex::FIRST,
             token: connection.token().unwrap_or(AlertToken::from_peer(0)),
             rmbe_size: connection.rmb.size(),
             mtu: local.mtu,
-            vaddr: connection.rmb.vaddr(),
+            vaddr: rmb.vaddr,
             psn: local.psn,
             v2: None,
-        }
+        };
+        Ok((message, link))
     }
 
-    /// Learns the peer's ring: from now on messages of the peer count.
+    /// Stores the peer's ring, which its Accept or Confirm describes for `link`, with those of its group.
     ///
     /// # Errors
     ///
-    /// The reason to decline with when a size makes no sense or a message that came early was wrong.
-    pub(crate) fn set_peer(&self, ring: PeerRing) -> Result<(), DeclineReason> {
+    /// The reason to decline with when there is no room or the link has gone.
+    pub(crate) fn store_peer(
+        &mut self,
+        link: &Arc<Link>,
+        ring: &PeerRing,
+    ) -> Result<(), DeclineReason> {
+        if self.group().add_peer_rmb(link, ring.region())? {
+            self.stored = Some((link.clone(), ring.region()));
+        }
+        Ok(())
+    }
+
+    /// Knows the peer's ring, as it is reached over `link`: from now on messages of the peer count.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline with when a size makes no sense, a message that came early was wrong, or the connection has
+    /// moved to where the peer has no key.
+    pub(crate) fn set_peer(&self, link: &Link, ring: PeerRing) -> Result<(), DeclineReason> {
         let connection = &self.connection;
         let size = |bytes| RingSize::new(bytes).ok_or(DeclineReason::INTERR);
         let params = Params {
@@ -478,8 +582,7 @@ impl Draft {
             update_limit: update_limit(connection.rmb.bytes()),
             max_chain: MAX_CHAIN,
         };
-        connection.peer.populate(ring);
-        connection.start(params).map_err(|_| DeclineReason::CNFERR)
+        connection.start(link, ring, params)
     }
 
     /// The handshake has ended well.
@@ -493,14 +596,21 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.done {
+            if let Some((link, token)) = self.stored.take() {
+                self.group().remove_peer_rmb(&link, token);
+            }
             self.connection.finish();
         }
     }
 }
 
 impl ConnSink for Connection {
-    fn on_cdc(&self, bytes: &[u8; cdc::LEN]) {
-        self.receive_message(bytes);
+    fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize) {
+        self.receive_message(bytes, column);
+    }
+
+    fn on_move(&self, from: &Arc<Link>) {
+        self.leave_link(from);
     }
 
     fn on_tx_done(&self, cookie: u64, ok: bool) {

@@ -57,7 +57,8 @@ use crate::{
         Connection,
         Draft, //
     },
-    smc_ib, //
+    smc_ib,
+    smc_llc::Link, //
 };
 
 pub(crate) use crate::smc_cdc::Setup;
@@ -69,11 +70,22 @@ const WAIT_MS: u32 = 6_000;
 /// How long a Decline of the peer is waited for when the link could not be confirmed.
 const WAIT_DECLINE_MS: u32 = 1_000;
 
-/// What a link group may hold. There is one link: with more a peer would wait for an ADD LINK that never comes.
+/// What a link group may hold as far as a client is concerned: the server knows whether there can be a second link.
 const LIMITS: Limits = Limits {
     max_conns: 255,
-    max_links: 1,
+    max_links: 2,
 };
+
+/// What a server's new link group may hold of what both sides would agree to. Where it has no device for a second link
+/// it says so: the client would wait in vain for an offer.
+fn server_limits(path: &smc_ib::Path, agreed: Limits) -> Limits {
+    // That the client is on the network of our first device says nothing of where it is besides.
+    let other = smc_ib::find_alternate(path, path.gid(), |_| false);
+    Limits {
+        max_links: if other.is_some() { agreed.max_links } else { 1 },
+        ..agreed
+    }
+}
 
 /// How a handshake ended when the TCP connection can still be used.
 pub(crate) enum Outcome {
@@ -201,12 +213,17 @@ fn first_contact(path: &smc_ib::Path, release: u8, limits: Limits) -> FirstConta
     FirstContact::new(path.direct(), release, name, limits)
 }
 
-/// The Accept or the Confirm that says what `draft` has.
-fn describe(draft: &Draft, kind: Kind, eid: Eid, extension: Option<FirstContact>) -> AcceptConfirm {
-    let mut message = draft.describe(kind, extension.is_some());
+/// The Accept or the Confirm that says what `draft` has, and the link that it is about.
+fn describe(
+    draft: &Draft,
+    kind: Kind,
+    eid: Eid,
+    extension: Option<FirstContact>,
+) -> Result<(AcceptConfirm, Arc<Link>), DeclineReason> {
+    let (mut message, link) = draft.describe(kind, extension.is_some())?;
     message.v2 = Some(V2Part {
         eid,
         first_contact: extension,
     });
-    message
+    Ok((message, link))
 }

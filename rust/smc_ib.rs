@@ -17,8 +17,10 @@ use kernel::{
 };
 
 pub(crate) use path::{
+    find_alternate,
     find_path,
-    Path, //
+    Path,
+    Start, //
 };
 
 use crate::{
@@ -49,6 +51,9 @@ pub(crate) trait DeviceUser: Send + Sync {
 
     /// A port does not work any more, or all of them (`None`). Must not wait.
     fn port_lost(&self, device: &Arc<Device>, port: Option<u32>);
+
+    /// A device has come, or a port of one has become usable or got other addresses. Must not wait.
+    fn port_found(&self);
 }
 
 /// What the room knows, while the module is up.
@@ -100,7 +105,9 @@ impl Client for Devices {
             .is_err()
         {
             pr_warn!("no memory to use an rdma device\n");
+            return;
         }
+        state.user.port_found();
     }
 
     fn removing(device: &Arc<Device>) {
@@ -131,8 +138,8 @@ impl Client for Devices {
         match event {
             DeviceEvent::PortDown(port) => state.user.port_lost(device, Some(port)),
             DeviceEvent::Fatal => state.user.port_lost(device, None),
-            // A path is looked up anew for every connection, so that there is nothing to refresh.
-            DeviceEvent::PortChanged(_) => {}
+            // A path is looked up anew for every connection; only further links wait for this.
+            DeviceEvent::PortChanged(_) => state.user.port_found(),
         }
     }
 }

@@ -4,43 +4,59 @@
 //! over them.
 //!
 //! ```text
-//!   registry ──▶ LinkGroup ── send queue (slots, queue pair) ──▶ the wire
-//!      ▲            │  │ └──── rings: RMBs with their keys, send rings
-//!    find, gate     │  └────── LLC: questions, answers, the peer's keys
+//!   registry ──▶ LinkGroup ── links: send queue (slots, queue pair) ──▶ the wire
+//!      ▲            │  │ └──── rings: RMBs with a key for each link, send rings
+//!    find, gate     │  └────── LLC: exchanges, the peer's keys
 //!      │            └───────── table: alert token → ConnSink (a connection, in the room above)
-//!   Membership (one for each connection)
+//!   Membership (one for each connection), Binding (to the link that it uses)
 //! ```
 //!
 //! A handshake takes the [`gate`] of its peer, looks for a group with [`find`] or makes one with [`create`], and gets a
-//! [`Membership`]. Through it the connection makes its rings, attaches itself under an alert token, takes slots and
-//! posts. When the last membership is dropped the group lingers for some seconds and goes.
+//! [`Membership`]. Through it the connection makes its rings, binds them to a link, attaches itself under an alert token,
+//! takes slots of the link and posts. When the last membership is dropped the group lingers for some seconds and goes.
+//!
+//! # Links that come and go
+//!
+//! A group begins with one link; the server adds a second one over other devices where there are such, at once or when
+//! one is found (`change`). A link that is lost is taken apart first: nothing of it arrives any more. Then each of its
+//! connections takes another link, with a message that tells the peer what had been delivered, and sends again what had
+//! not (`loss`). A group whose last link is lost ends.
 //!
 //! # How a group ends
 //!
-//! Whatever happens (the last connection left long ago, the peer said so, the link broke, the device goes, the module
-//! goes), the group's end is a work item that runs once: it stops new chains, tells the peer where that is possible,
-//! takes the queue pair out of the send queue so that nobody can post, waits for what was posted, destroys the queue
-//! pair (all that is bounded, to little more than a second),
-//! takes the keys and mappings of all rings, and only then tells every connection. The memory of the rings stays until
-//! the connections let go of it. So the end waits for no application, and after it no completion can arrive.
+//! Whatever happens (the last connection left long ago, the peer said so, the last link was lost, the module goes), the
+//! group's end is a work item that runs once: it stops new chains, tells the peer where that is possible, takes the queue
+//! pairs out of the send queues so that nobody can post, waits for what was posted, destroys the queue pairs (all that is
+//! bounded, to little more than a second), takes the keys and mappings of all rings, and only then tells every
+//! connection. The memory of the rings stays until the connections let go of it. So the end waits for no application, and
+//! after it no completion can arrive.
 
+mod change;
 mod flow;
 mod group;
 mod inspect;
+mod keys;
+mod link;
+mod loss;
 mod registry;
 mod ring;
+mod rmb;
 mod send;
 mod table;
 
 pub(crate) use group::{
     LinkGroup,
-    Params,
-    PeerLink, //
+    Params, //
 };
 pub(crate) use inspect::{
     is_critical,
     links_on, //
 };
+pub(crate) use link::{
+    Link,
+    PeerLink, //
+};
+pub(crate) use loss::Refuge;
 pub(crate) use registry::{
     create,
     find,
@@ -51,9 +67,10 @@ pub(crate) use registry::{
     Want, //
 };
 pub(crate) use ring::{
-    Rmb,
+    Binding,
     SendRing, //
 };
+pub(crate) use rmb::Rmb;
 pub(crate) use send::{
     TxSlot,
     Write, //
@@ -69,6 +86,9 @@ use kernel::{
         Monotonic, //
     },
 };
+
+/// Steps in which something is waited for that is known to come.
+const WAIT_STEP_MS: u32 = 1000;
 
 /// A moment until which something may take.
 #[derive(Clone, Copy)]

@@ -42,6 +42,7 @@ extern const struct suite suite_reason;
 extern const struct suite suite_transfer;
 extern const struct suite suite_goaway;
 extern const struct suite suite_faults;
+extern const struct suite suite_links;
 
 /* End the case that calls them. */
 void case_fail(const char *file, int line, const char *fmt, ...)

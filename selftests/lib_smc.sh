@@ -217,9 +217,31 @@ net_up() { # tcp|rdma
 	fi
 }
 
+# A second wire and a second RDMA device in each of the two namespaces.
+net_second() {
+	ip -batch - <<-BATCH || return
+		link add veth1 netns $ns_client type veth peer name veth1 netns $ns_server
+	BATCH
+	ip -n "$ns_client" -batch - <<-BATCH || return
+		addr add 10.78.0.1/24 dev veth1
+		link set veth1 up
+	BATCH
+	ip -n "$ns_server" -batch - <<-BATCH || return
+		addr add 10.78.0.2/24 dev veth1
+		link set veth1 up
+	BATCH
+	if [[ -n ${SMC_DEV_CLIENT-} ]] &&
+		ip netns exec "$ns_client" rdma link add "${dev_client}2" type rxe netdev veth1 &&
+		ip netns exec "$ns_server" rdma link add "${dev_server}2" type rxe netdev veth1; then
+		export SMC_DEV_CLIENT2=${dev_client}2 SMC_DEV_SERVER2=${dev_server}2
+	fi
+}
+
 net_down() {
 	[[ -n $have_net ]] || return 0
 	have_net=
+	[[ -z ${SMC_DEV_CLIENT2-} ]] || rdma link delete "${dev_client}2" 2>/dev/null || :
+	[[ -z ${SMC_DEV_SERVER2-} ]] || rdma link delete "${dev_server}2" 2>/dev/null || :
 	[[ -z ${SMC_DEV_CLIENT-} ]] || rdma link delete "$dev_client" 2>/dev/null || :
 	[[ -z ${SMC_DEV_SERVER-} ]] || rdma link delete "$dev_server" 2>/dev/null || :
 	ip netns del "$ns_client" 2>/dev/null || :
@@ -259,12 +281,12 @@ log_start() {
 
 # Lines above notice level since log_start, without those that every module
 # from outside the kernel tree causes, and what the RDMA core says about an rxe
-# device whose network device has gone.
+# device whose network device has gone, or rxe about a path that is dead.
 log_lines() {
 	dmesg --level=emerg,alert,crit,err,warn,info --decode --nopager 2>/dev/null |
 		sed "1,/$log_mark/d" |
 		grep -E '^[a-z]+ *:(emerg|alert|crit|err|warn) *:' |
-		grep -vE 'loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)'
+		grep -vE 'loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)|non-flush error status = 12'
 }
 
 log_check() { # name of the case

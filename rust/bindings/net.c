@@ -11,6 +11,11 @@ struct net *smc_helper_get_net(struct net *net)
 	return get_net(net);
 }
 
+struct net *smc_helper_maybe_get_net(struct net *net)
+{
+	return maybe_get_net(net);
+}
+
 void smc_helper_put_net(struct net *net)
 {
 	put_net(net);

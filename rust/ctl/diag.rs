@@ -29,7 +29,10 @@ use crate::{
     },
     proto::{
         conn::Snapshot,
-        ids::Role, //
+        ids::{
+            Gid,
+            Role, //
+        },
     },
     smc_af::{
         socket_after,
@@ -234,13 +237,14 @@ fn conn_info(conn: &Info) -> ConnInfo {
 /// The link of a connection.
 fn lgr_info(conn: &Info) -> LgrInfo {
     let group = &conn.group;
-    let path = group.path();
+    let link = conn.link.as_ref();
+    let peer_gid = link.and_then(|link| link.peer()).map(|peer| peer.gid);
     LgrInfo {
-        link: group.link_id().get(),
-        device: path.device_name(),
-        port: u8::try_from(path.port()).unwrap_or(0),
-        gid: gid_text(&path.gid()),
-        peer_gid: gid_text(&group.peer_gid()),
+        link: link.map_or(0, |link| link.id().get()),
+        device: link.map_or([0; 64], |link| link.start().device_name()),
+        port: link.map_or(0, |link| u8::try_from(link.start().port()).unwrap_or(0)),
+        gid: gid_text(&link.map_or(Gid::ZERO, |link| link.start().gid())),
+        peer_gid: gid_text(&peer_gid.unwrap_or(Gid::ZERO)),
         role: match group.role() {
             Role::Client => 0,
             Role::Server => 1,

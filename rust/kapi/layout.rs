@@ -121,7 +121,7 @@ mod tests {
             ib_wc { status byte_len }
             in_device { ifa_list }
             in_ifaddr { ifa_next ifa_address ifa_mask }
-            rdma_dev_addr { dst_dev_addr net network }
+            rdma_dev_addr { src_dev_addr dst_dev_addr bound_dev_if net network }
             scatterlist {}
         });
     }

@@ -55,6 +55,7 @@ pub use mr::{
 pub use qp::{
     Closing,
     Init,
+    Message,
     Qp,
     QpConfig,
     QpEvents,

@@ -16,11 +16,17 @@
 //! call returns is acted upon after the lock is dropped.
 
 mod early;
+mod moving;
 mod rx;
 mod tx;
 mod urgent;
 
 pub use early::Early;
+pub use moving::{
+    Moving,
+    Sorted,
+    MOVING_MS, //
+};
 pub use rx::{
     Consumed,
     PeerClose,
@@ -253,6 +259,12 @@ impl Conn {
     /// [`Conn::begin_failover`] repeats that, or [`Conn::kill`] gives it up.
     pub fn is_settled(&self) -> bool {
         self.posted == 0 && (self.dead || !(self.failed || self.has_work()))
+    }
+
+    /// Whether the peer's element may still be written: after either side has closed it may have been given to another
+    /// connection (RFC 7609, section 4.8.1).
+    pub const fn may_write(&self) -> bool {
+        !self.dead && !self.peer_close.closed && !self.sent_close.closed
     }
 
     /// Close flags the peer has set so far.

@@ -61,9 +61,12 @@ pub use link::{
     TEST_IDLE_MS, //
 };
 pub use topology::{
+    pick_alternate,
     pick_link,
     pick_other,
+    retry_ms,
     AddContext,
+    Alternate,
     GroupType,
     Usable, //
 };
@@ -179,13 +182,13 @@ pub fn find_link(group: &Candidate<'_>, wanted: &Wanted) -> Option<usize> {
     })
 }
 
-/// Whether a first contact with the queue pair `qpn` behind `gid` shows that a group's peer is gone.
+/// Whether a first contact with the queue pair `qpn` behind `gid` shows that a link's peer is gone.
 ///
-/// A device gives a number to one queue pair at a time. Where a group has a link to that very number, the peer has lost
-/// its end of it, perhaps with its device or its whole system, and nothing was heard of that. Left alone it would be
-/// taken for the new group by whoever looks for a link with that number.
-pub fn is_superseded(group: &Candidate<'_>, gid: Gid, qpn: Qpn) -> bool {
-    group.links.iter().any(|l| l.gid == gid && l.qpn == qpn)
+/// A device gives a number to one queue pair at a time. Where a link goes to that very number, the peer has lost its end
+/// of it, perhaps with its device or its whole system, and nothing was heard of that. Left alone its group would be
+/// taken for the new one by whoever looks for a link with that number.
+pub fn is_superseded(link: &LinkPeer, gid: Gid, qpn: Qpn) -> bool {
+    link.gid == gid && link.qpn == qpn
 }
 
 /// Gives out alert tokens: never zero, and the same one only after all others.

@@ -111,7 +111,11 @@ pub(super) fn of(sk: Open<'_, SmcSock>) -> Info {
         Role::Server => 1,
     };
     info.lgr_conns = group.conns();
-    info.link_id = u32::from(group.link_id().get());
+    if let Some(link) = &conn.link {
+        info.link_id = u32::from(link.id().get());
+        info.ib_port = link.start().port();
+        info.ib_name = link.start().device_name();
+    }
     info.first_contact = u32::from(conn.first_contact);
     info.token = conn.token;
     info.sndbuf = conn.send_ring;
@@ -119,7 +123,5 @@ pub(super) fn of(sk: Open<'_, SmcSock>) -> Info {
     info.peer_rmb = conn.peer_ring;
     info.tx_bytes = conn.tx_bytes;
     info.rx_bytes = conn.rx_bytes;
-    info.ib_port = group.path().port();
-    info.ib_name = group.path().device_name();
     info
 }

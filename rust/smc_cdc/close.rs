@@ -293,14 +293,14 @@ impl Connection {
 
     /// The link group has ended: nothing can be sent, nothing will arrive.
     pub(super) fn link_died(&self) {
-        let (first, second) = {
+        let (first, second, _bound) = {
             let mut core = self.core.lock();
             if let Some(conn) = core.conn.as_mut() {
                 conn.kill();
             }
             let first = core.event(Event::LocalAbort);
             self.tell_error(first.error);
-            (first, core.event(Event::AbortDone))
+            (first, core.event(Event::AbortDone), core.bound.take())
         };
         self.run_actions(first);
         self.run_actions(second);
@@ -391,10 +391,11 @@ impl Connection {
 
     /// Leaves the table of the link group: no callback comes any more. Done once.
     pub(super) fn finish(&self) {
-        let me = {
+        let (me, _bound) = {
             let mut core = self.core.lock();
             core.set_timer(Timer::Stop);
-            core.me.take()
+            core.stop_awaiting_rest();
+            (core.me.take(), core.bound.take())
         };
         let Some(_me) = me else {
             return;

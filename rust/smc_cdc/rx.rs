@@ -29,6 +29,7 @@ use crate::proto::{
         ConnViolation,
         Params,
         RxEffects,
+        Sorted,
         Urgent,
         UrgentError, //
     },
@@ -62,28 +63,56 @@ struct Then {
 }
 
 impl Connection {
-    /// A CDC message has arrived, in softirq.
-    pub(super) fn receive_message(&self, bytes: &[u8; LEN]) {
+    /// A CDC message has arrived on the link in this column, in softirq.
+    pub(super) fn receive_message(&self, bytes: &[u8; LEN], column: usize) {
         let Ok(message) = Message::decode(bytes) else {
             self.peer_lied();
             return;
         };
-        let result = {
+        let (result, rest) = {
             let mut core = self.core.lock();
+            let core = &mut *core;
             let Some(conn) = core.conn.as_mut() else {
                 core.early.keep(&message);
                 return;
             };
-            let effects = conn.on_cdc(&message);
-            effects.map(|effects| self.apply(&mut core, &effects))
+            let effects = match core.moving.sort(conn, &message, column) {
+                Sorted::Take => conn.on_cdc(&message),
+                Sorted::Late => conn.on_late(&message),
+                Sorted::Wait => {
+                    core.await_rest();
+                    return;
+                }
+                Sorted::Kept => return,
+            };
+            let due = core.moving.is_due(conn);
+            let result = effects.map(|effects| self.apply(core, &effects));
+            let rest = due.then(|| self.take_moved(core));
+            (result, rest)
         };
+        self.run(result);
+        if let Some(rest) = rest {
+            self.run(rest);
+        }
+    }
+
+    /// Takes in what has waited for the rest of what the peer sent on its old link. Called under the core's lock.
+    fn take_moved(&self, core: &mut Core) -> Result<Then, ConnViolation> {
+        let Some(conn) = core.conn.as_mut() else {
+            return Ok(Then::default());
+        };
+        let effects = conn.on_moved(&mut core.moving)?;
+        Ok(self.apply(core, &effects))
+    }
+
+    /// The rest of what the peer sent on its old link has not come in time: it is lost, and so is the connection.
+    pub(super) fn rest_is_lost(&self) {
+        let result = self.take_moved(&mut self.core.lock());
         self.run(result);
     }
 
-    /// Knows the peer's ring now: makes the core and takes in what came early.
-    pub(super) fn start(&self, params: Params) -> Result<(), ConnViolation> {
-        let mut core = self.core.lock();
-        let core = &mut *core;
+    /// Knows the peer's ring now: makes the core and takes in what came early. Called under the core's lock.
+    pub(super) fn begin(&self, core: &mut Core, params: Params) -> Result<(), ConnViolation> {
         let conn = core.conn.insert(Conn::new(params));
         let effects = conn.on_early(&mut core.early)?;
         // Nobody waits yet: the socket looks by itself when the handshake has ended.

@@ -11,10 +11,16 @@ use kernel::{
         usize_as_u64, //
     },
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
 };
 
-use super::Connection;
+use super::{
+    Connection,
+    PeerRing, //
+};
 use crate::{
     proto::{
         conn::{
@@ -24,9 +30,11 @@ use crate::{
             MAX_WRITES, //
         },
         cursor::Ranges,
-        ids::Vaddr, //
+        ids::AlertToken, //
     },
     smc_llc::{
+        Binding,
+        Link,
         TxSlot,
         Write, //
     },
@@ -164,57 +172,42 @@ impl Connection {
             return;
         };
         loop {
-            if !self.is_due() {
+            let Some(link) = self.link_if_due() else {
                 return;
-            }
-            let Some(slot) = self.group().try_slot(token) else {
+            };
+            let Some(slot) = link.try_slot(token) else {
                 return;
             };
             // ORDERING: plan and post under one lock, so that the queue pair sees the cursors in the order in which
             // they moved.
             let mut core = self.core.lock();
-            let Some(conn) = core.conn.as_mut() else {
+            let core = &mut *core;
+            let (Some(conn), Some(bound)) = (core.conn.as_mut(), &core.bound) else {
                 return;
             };
+            if !slot.is_of(bound.link()) {
+                // It has moved meanwhile.
+                continue;
+            }
             let Some(plan) = conn.plan_tx(true) else {
                 return;
             };
-            if self.post(slot, &plan).is_err() {
-                // The link dies and says so by `on_link_dead`; the chain counts as flushed.
+            if post(bound, slot, &plan, core.peer, token).is_err() {
+                // The link goes: `on_move` or `on_link_dead` follows, and the chain counts as flushed.
                 let _ = conn.tx_failed(plan.token);
                 return;
             }
         }
     }
 
-    /// Whether a chain can be planned.
-    fn is_due(&self) -> bool {
+    /// The present link, if a chain can be planned.
+    fn link_if_due(&self) -> Option<Arc<Link>> {
         let core = self.core.lock();
-        core.conn.as_ref().is_some_and(Conn::has_work)
-    }
-
-    /// Posts a chain. Called under the core's lock.
-    fn post(&self, slot: TxSlot, plan: &TxPlan) -> Result {
-        let peer = self.peer.copy().ok_or(ENOTCONN)?;
-        let token = self.token().ok_or(ENOTCONN)?;
-        let mut writes = [Write {
-            ring: &self.ring,
-            offset: 0,
-            len: 0,
-            remote: peer.start,
-            rkey: peer.rkey,
-        }; MAX_WRITES];
-        let planned = plan.writes();
-        for (write, planned) in writes.iter_mut().zip(planned) {
-            write.offset = planned.local;
-            write.len = planned.len;
-            let remote = peer.start.0.checked_add(u64::from(planned.remote));
-            write.remote = Vaddr(remote.ok_or(EINVAL)?);
+        let due = core.conn.as_ref().is_some_and(Conn::has_work);
+        match &core.bound {
+            Some(bound) if due => Some(bound.link().clone()),
+            _ => None,
         }
-        let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
-        let cdc = plan.cdc.encode();
-        self.group()
-            .post(slot, writes, &cdc, token, plan.token.to_cookie())
     }
 
     /// A chain has completed, in softirq.
@@ -245,4 +238,39 @@ impl Connection {
             self.finish_later();
         }
     }
+}
+
+/// Posts a chain. Called under the core's lock.
+fn post(
+    bound: &Binding,
+    slot: TxSlot,
+    plan: &TxPlan,
+    peer: Option<PeerRing>,
+    token: AlertToken,
+) -> Result {
+    let cdc = plan.cdc.encode();
+    let cookie = plan.token.to_cookie();
+    let planned = plan.writes();
+    let Some(peer) = peer else {
+        // A connection that writes nothing any more needs no key of the peer.
+        return if planned.is_empty() {
+            bound.link().post(slot, &[], &cdc, token, cookie)
+        } else {
+            Err(ENOTCONN)
+        };
+    };
+    let mut writes = [Write {
+        ring: bound.ring(),
+        offset: 0,
+        len: 0,
+        remote: peer.vaddr,
+        rkey: peer.rkey,
+    }; MAX_WRITES];
+    for (write, planned) in writes.iter_mut().zip(planned) {
+        write.offset = planned.local;
+        write.len = planned.len;
+        write.remote = peer.at(planned.remote).ok_or(EINVAL)?;
+    }
+    let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
+    bound.link().post(slot, writes, &cdc, token, cookie)
 }

@@ -89,38 +89,40 @@ pub(super) fn handshake(
         .as_ref()
         .map(|part| part.eid)
         .ok_or(DeclineReason::VERSMISMAT)?;
-    let draft = join(setup, &path, &accept, eid, &agreed)?;
+    let mut draft = join(setup, &path, &accept, eid, &agreed)?;
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = agreed.first_contact.then_some(gate);
-    let group = draft.group();
+    let group = draft.group().clone();
+    let link = draft.link().clone();
     let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
-    group.add_peer_rmb(accept.rkey, accept.vaddr)?;
-    if agreed.first_contact {
-        group
-            .connect(&smc_llc::PeerLink {
-                qpn: accept.qpn,
-                psn: accept.psn,
-                gid: accept.gid,
-                mac: accept.mac,
-                mtu: agreed.mtu,
-            })
-            .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
+    draft.store_peer(&link, &ring)?;
+    let first = if agreed.first_contact {
+        let peer = smc_llc::PeerLink {
+            qpn: accept.qpn,
+            psn: accept.psn,
+            gid: accept.gid,
+            mac: accept.mac,
+            mtu: agreed.mtu,
+        };
+        let first = group.connect(&link, &path, &peer);
+        Some(first.map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?)
     } else {
         group.confirm_rkey(draft.rmb())?;
-    }
-    draft.set_peer(ring)?;
+        None
+    };
+    draft.set_peer(&link, ring)?;
 
     let extension = agreed
         .first_contact
         .then(|| first_contact(&path, agreed.release.unwrap_or(0), agreed.limits));
-    let mut confirm = describe(&draft, Kind::Confirm, eid, extension);
+    let (mut confirm, _) = describe(&draft, Kind::Confirm, eid, extension)?;
     confirm.mtu = agreed.mtu;
     let listed = [path.gid()];
     let gids: &[_] = if agreed.first_contact { &listed } else { &[] };
     channel.send(|out| confirm.encode(gids, out))?;
-    if agreed.first_contact {
+    if let Some(first) = first {
         channel.late = true;
-        if let Err(reason) = group.client_confirm_link() {
+        if let Err(reason) = first.confirm() {
             return Err(channel.peer_decline_or(reason));
         }
     }
@@ -136,11 +138,10 @@ fn join(
     eid: Eid,
     agreed: &Agreed,
 ) -> Result<Draft, Stop> {
-    let membership = if agreed.first_contact {
+    let place = if agreed.first_contact {
         let params = smc_llc::Params {
             role: Role::Client,
             peer_id: accept.peer_id,
-            peer_gid: accept.gid,
             eid,
             release: agreed.release.unwrap_or(0),
             max_conns: agreed.limits.max_conns,
@@ -154,10 +155,9 @@ fn join(
             peer_gid: accept.gid,
             eid,
             peer_qpn: Some(accept.qpn),
-            path,
+            start: path,
         };
         smc_llc::find(&want).ok_or(DeclineReason::SYNCERR)?
     };
-    Draft::new(membership, setup, agreed.first_contact)
-        .map_err(|error| Stop::Decline(reason_of(error)))
+    Draft::new(place, setup, agreed.first_contact).map_err(|error| Stop::Decline(reason_of(error)))
 }

@@ -13,6 +13,7 @@ use super::{
     eids,
     path_to_peer,
     reason_of,
+    server_limits,
     Setup,
     Stop,
     LIMITS,
@@ -78,36 +79,46 @@ pub(super) fn handshake(
 
     let gate = smc_llc::gate(Role::Server, &chosen.peer, WAIT_MS)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
-    let (draft, first_contact) = join(setup, &path, &chosen)?;
+    let (mut draft, limits) = join(setup, &path, &chosen)?;
+    let first_contact = limits.is_some();
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = first_contact.then_some(gate);
-    let group = draft.group();
+    let group = draft.group().clone();
     if !first_contact {
         group.confirm_rkey(draft.rmb())?;
     }
-    let extension =
-        first_contact.then(|| super::first_contact(&path, chosen.release, chosen.limits));
-    let accept = describe(&draft, Kind::Accept, chosen.eid, extension);
+    let extension = limits.map(|limits| super::first_contact(&path, chosen.release, limits));
+    // Only now: while the key was told the connection may have moved to another link.
+    let (accept, link) = describe(&draft, Kind::Accept, chosen.eid, extension)?;
     channel.send(|out| accept.encode(&[], out))?;
 
     let message = channel.receive(MessageType::Confirm)?;
     let (confirm, _) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
     let confirmed = check_confirm(&accept, &confirm)?;
     let ring = PeerRing::of(&confirm).ok_or(DeclineReason::CNFERR)?;
-    group.add_peer_rmb(confirm.rkey, confirm.vaddr)?;
-    draft.set_peer(ring)?;
+    let link = if first_contact {
+        link
+    } else {
+        // The client may have moved to another link meanwhile.
+        group
+            .link_to(confirm.qpn, confirm.gid)
+            .ok_or(DeclineReason::CNFERR)?
+    };
+    draft.store_peer(&link, &ring)?;
+    draft.set_peer(&link, ring)?;
     if first_contact {
         channel.late = true;
-        group
-            .connect(&smc_llc::PeerLink {
-                qpn: confirm.qpn,
-                psn: confirm.psn,
-                gid: confirm.gid,
-                mac: confirm.mac,
-                mtu: confirmed.mtu,
-            })
+        let peer = smc_llc::PeerLink {
+            qpn: confirm.qpn,
+            psn: confirm.psn,
+            gid: confirm.gid,
+            mac: confirm.mac,
+            mtu: confirmed.mtu,
+        };
+        let first = group
+            .connect(&link, &path, &peer)
             .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
-        if let Err(reason) = group.server_confirm_link() {
+        if let Err(reason) = first.confirm() {
             return Err(channel.peer_decline_or(reason));
         }
     }
@@ -159,34 +170,38 @@ fn peer_key(proposal: &Proposal<'_>) -> Result<smc_llc::PeerKey, Stop> {
     Ok(smc_llc::PeerKey { id, gid })
 }
 
-/// Finds a link group to this client or makes one, and a place in it; says whether it was made.
-fn join(setup: &Setup, path: &smc_ib::Path, chosen: &Chosen) -> Result<(Draft, bool), Stop> {
+/// Finds a link group to this client or makes one, and a place in it; says what it may hold if it was made.
+fn join(
+    setup: &Setup,
+    path: &smc_ib::Path,
+    chosen: &Chosen,
+) -> Result<(Draft, Option<Limits>), Stop> {
     let want = smc_llc::Want {
         role: Role::Server,
         peer_id: chosen.peer.id,
         peer_gid: chosen.peer.gid,
         eid: chosen.eid,
         peer_qpn: None,
-        path,
+        start: path,
     };
-    let (membership, first_contact) = match smc_llc::find(&want) {
-        Some(membership) => (membership, false),
+    let (place, limits) = match smc_llc::find(&want) {
+        Some(place) => (place, None),
         None => {
+            let limits = server_limits(path, chosen.limits);
             let params = smc_llc::Params {
                 role: Role::Server,
                 peer_id: chosen.peer.id,
-                peer_gid: chosen.peer.gid,
                 eid: chosen.eid,
                 release: chosen.release,
-                max_conns: chosen.limits.max_conns,
-                max_links: chosen.limits.max_links,
+                max_conns: limits.max_conns,
+                max_links: limits.max_links,
             };
-            let membership =
+            let place =
                 smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?;
-            (membership, true)
+            (place, Some(limits))
         }
     };
-    let draft = Draft::new(membership, setup, first_contact)
+    let draft = Draft::new(place, setup, limits.is_some())
         .map_err(|error| Stop::Decline(reason_of(error)))?;
-    Ok((draft, first_contact))
+    Ok((draft, limits))
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The choice of device, port and GID for a connection, and the way to its peer.
+//! The choice of device, port and GID for a link, and the way from there to its peer.
+
+use core::ops::Deref;
 
 use kernel::{
     prelude::*,
@@ -16,6 +18,10 @@ use crate::{
         GidEntry, //
     },
     proto::{
+        group::{
+            pick_alternate,
+            Alternate, //
+        },
         ids::{
             Gid,
             Mac,
@@ -31,9 +37,9 @@ const RESOLVE_MS: u32 = 2000;
 /// Hop limit towards a peer behind a router, and on the same network.
 const HOPS: (u8, u8) = (64, 1);
 
-/// By what a peer is reached: our device, port and GID, and the next hop.
+/// Where a link begins: our device, port and GID.
 #[derive(Clone)]
-pub(crate) struct Path {
+pub(crate) struct Start {
     /// The device.
     device: Arc<Device>,
     /// Its port, counted from 1.
@@ -42,13 +48,9 @@ pub(crate) struct Path {
     gid: GidEntry,
     /// Path MTU of the port.
     mtu: MtuCode,
-    /// Ethernet address of the next hop.
-    next_hop: Mac,
-    /// The peer is on the same network.
-    direct: bool,
 }
 
-impl Path {
+impl Start {
     /// The device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
@@ -84,6 +86,73 @@ impl Path {
         self.mtu
     }
 
+    /// Whether it is at this device.
+    pub(crate) fn is_at(&self, device: &Arc<Device>) -> bool {
+        core::ptr::eq(&*self.device, &**device)
+    }
+
+    /// Whether both are the same port with the same GID.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.is_at(&other.device) && self.port == other.port && self.gid.gid == other.gid.gid
+    }
+
+    /// The device's name, ended by a zero byte; zeros when the device has gone.
+    pub(crate) fn device_name(&self) -> [u8; 64] {
+        let mut name = [0; 64];
+        if let Some(device) = self.device.enter() {
+            device.name(&mut name);
+        }
+        name
+    }
+
+    /// The way from here to a peer's GID, in the namespace of our network interface. May sleep for two seconds.
+    ///
+    /// A peer on a network of our interface is reached through that, whatever the routes say of others beside it; else
+    /// the route to it has to begin there.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::NOROUTE`].
+    pub(crate) fn to(&self, peer: Gid) -> Result<Path, DeclineReason> {
+        let none = DeclineReason::NOROUTE;
+        let own = self.gid().as_v4().ok_or(none)?;
+        let to = peer.as_v4().ok_or(none)?;
+        let device = self.device.enter().ok_or(none)?;
+        let net = device.namespace_of(self.port, &self.gid).ok_or(none)?;
+        let near = device.gid_is_near(self.port, &self.gid, &*net, to);
+        let via = near.then_some(self.gid.ifindex);
+        let route = rdma::resolve(&*net, via, own, to, RESOLVE_MS).map_err(|_| none)?;
+        if route.source != self.gid.mac {
+            return Err(none);
+        }
+        Ok(Path {
+            start: self.clone(),
+            next_hop: Mac(route.next_hop),
+            direct: !route.gateway,
+        })
+    }
+}
+
+/// By what a peer is reached: where our side begins, and the next hop.
+#[derive(Clone)]
+pub(crate) struct Path {
+    /// Our side.
+    start: Start,
+    /// Ethernet address of the next hop.
+    next_hop: Mac,
+    /// The peer is on the same network.
+    direct: bool,
+}
+
+impl Deref for Path {
+    type Target = Start;
+
+    fn deref(&self) -> &Start {
+        &self.start
+    }
+}
+
+impl Path {
     /// Whether no router lies between.
     pub(crate) fn direct(&self) -> bool {
         self.direct
@@ -106,22 +175,23 @@ impl Path {
             HOPS.0
         }
     }
+}
 
-    /// Whether both begin at the same port with the same GID.
-    pub(crate) fn same_start(&self, other: &Self) -> bool {
-        core::ptr::eq(&*self.device, &*other.device)
-            && self.port == other.port
-            && self.gid.gid == other.gid.gid
-    }
-
-    /// The device's name, ended by a zero byte; zeros when the device has gone.
-    pub(crate) fn device_name(&self) -> [u8; 64] {
-        let mut name = [0; 64];
-        if let Some(device) = self.device.enter() {
-            device.name(&mut name);
-        }
-        name
-    }
+/// The ports that work of the devices that may be used in `net`: device, port, length of the GID table, path MTU.
+fn ports<'a, N: AsNet>(
+    net: &'a N,
+) -> impl Iterator<Item = (DeviceUse, u32, u32, MtuCode)> + use<'a, N> {
+    super::devices()
+        .filter_map(|device| device.enter())
+        .filter(move |device| device.visible_in(net))
+        .flat_map(|device| {
+            (1..=device.limits().ports).filter_map(move |port| {
+                let state = device.port(port).ok()?;
+                let mtu = MtuCode::from_nibble(state.mtu);
+                (state.usable && mtu.bytes().is_some())
+                    .then(|| (device.clone(), port, state.gids, mtu))
+            })
+        })
 }
 
 /// Finds the path of a connection from `local` to `peer`, both IPv4, in `net`.
@@ -137,38 +207,70 @@ pub(crate) fn find_path(
     local: [u8; 4],
     peer: [u8; 4],
 ) -> Result<Path, DeclineReason> {
-    let mut best: Option<(DeviceUse, u32, GidEntry, MtuCode)> = None;
-    for device in super::devices().filter_map(|device| device.enter()) {
-        if !device.visible_in(net) {
+    let mut best: Option<Start> = None;
+    for (device, port, gids, mtu) in ports(net) {
+        let Some(gid) = device.find_gid(port, gids, net, local) else {
             continue;
-        }
-        for port in 1..=device.limits().ports {
-            let Ok(state) = device.port(port) else {
-                continue;
-            };
-            let mtu = MtuCode::from_nibble(state.mtu);
-            if !state.usable || mtu.bytes().is_none() {
-                continue;
-            }
-            let Some(gid) = device.find_gid(port, state.gids, net, local) else {
-                continue;
-            };
-            // The GID of the address itself is better than one of its network.
-            let exact = Gid(gid.gid).as_v4() == Some(local);
-            if exact || best.is_none() {
-                best = Some((device.clone(), port, gid, mtu));
-            }
+        };
+        // The GID of the address itself is better than one of its network.
+        let exact = Gid(gid.gid).as_v4() == Some(local);
+        if exact || best.is_none() {
+            best = Some(Start {
+                device: device.device().clone(),
+                port,
+                gid,
+                mtu,
+            });
         }
     }
-    let (device, port, gid, mtu) = best.ok_or(DeclineReason::NOSMCRDEV)?;
-    let route = rdma::resolve(net, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
-    super::identify(device.device(), gid.mac);
+    let start = best.ok_or(DeclineReason::NOSMCRDEV)?;
+    let route =
+        rdma::resolve(net, None, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
+    super::identify(&start.device, start.gid.mac);
     Ok(Path {
-        device: device.device().clone(),
-        port,
-        gid,
-        mtu,
+        start,
         next_hop: Mac(route.next_hop),
         direct: !route.gateway,
     })
+}
+
+/// Finds where a further link may begin beside one that begins at `base`: at another device in the same namespace and
+/// VLAN that `used` does not say to have a link already, best on the network of the peer's GID `near`.
+pub(crate) fn find_alternate(
+    base: &Start,
+    near: Gid,
+    used: impl Fn(&Start) -> bool,
+) -> Option<Start> {
+    let net = {
+        let device = base.device.enter()?;
+        device.namespace_of(base.port, &base.gid)?
+    };
+    let near = near.as_v4()?;
+    let mut starts = KVec::new();
+    let mut ranks = KVec::new();
+    for (device, port, gids, mtu) in ports(&*net) {
+        if base.is_at(device.device()) {
+            continue;
+        }
+        let Some((gid, near)) = device.find_gid_near(port, gids, &*net, near) else {
+            continue;
+        };
+        let start = Start {
+            device: device.device().clone(),
+            port,
+            gid,
+            mtu,
+        };
+        if start.vlan() != base.vlan() {
+            continue;
+        }
+        let rank = Alternate {
+            used: used(&start),
+            near,
+        };
+        // Without memory for the list there is no choice, and no further link.
+        starts.push(start, GFP_KERNEL).ok()?;
+        ranks.push(rank, GFP_KERNEL).ok()?;
+    }
+    starts.get(pick_alternate(&ranks)?).cloned()
 }

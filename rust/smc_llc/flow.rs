@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! LLC messages: those of the peer and their answers, and the flows that begin here.
+//! The LLC layer of a group: which links there are, what arrives on them, and the turns of exchanges.
 //!
-//! Requests of the peer are answered in softirq, where they arrive: that takes no longer than the protocol core needs to
-//! decide, and a TEST LINK can never wait behind anything. A flow that begins here sends a request and waits for the
-//! answer with a limit; there is one at a time.
+//! What arrives is judged in softirq by the protocol core. What it can answer at once it answers there, so that a TEST
+//! LINK never waits behind anything. What belongs to an exchange goes to its mailbox, where a work item waits for it with
+//! a limit; what begins an exchange is left for the work item in `change`.
 
 use kernel::{
     prelude::*,
     sync::{
         atomic::{
             Acquire,
-            Relaxed,
             Release, //
         },
         Arc, //
@@ -24,395 +23,609 @@ use super::{
         LinkGroup,
         Reason, //
     },
-    ring::Rmb,
+    link::Link,
     Deadline, //
 };
-use crate::proto::{
-    group::{
-        judge_confirm_link,
-        judge_confirm_rkey,
-        judge_silence,
-        respond,
-        Context,
-        KeyAnswer,
-        LlcReply,
-        Rtoken,
-        RtokenEntry,
-        RtokenTable,
-        Silence,
-        MAX_RTOKENS,
-        WAIT_FIRST_LINK_MS,
-        WAIT_MS, //
+use crate::{
+    kapi::rdma::Message,
+    proto::{
+        group::{
+            judge_silence,
+            refuse_for_now,
+            respond,
+            retry_ms,
+            Awaited,
+            Context,
+            Exchange,
+            FlowId,
+            Flows,
+            GroupType,
+            LinkState,
+            LlcReply,
+            Next,
+            Rtoken,
+            RtokenEntry,
+            RtokenTable,
+            Silence,
+            Verdict,
+            LINK_SLOTS,
+            MAX_RTOKENS, //
+        },
+        ids::{
+            LinkId,
+            Role, //
+        },
+        llc::{
+            self,
+            Body,
+            DeleteLink,
+            Llc,
+            Version, //
+        },
+        DeclineReason, //
     },
-    ids::{
-        LinkId,
-        Rkey,
-        Vaddr, //
-    },
-    llc::{
-        self,
-        Body,
-        ConfirmLink,
-        ConfirmRkey,
-        DeleteLink,
-        DeleteRkey,
-        Llc,
-        Opcode,
-        Version, //
-    },
-    DeclineReason, //
 };
 
-/// Keys that one DELETE_RKEY of the ordinary length names.
-pub(super) const KEYS_AT_ONCE: usize = 8;
+/// How long an exchange waits for those before it: longer than adding a link takes.
+const TURN_MS: u32 = 10_000;
 
-/// The column of the only link in the table of the peer's keys.
-const LINK: usize = 0;
+/// Ends of links that wait for their turn.
+const MOST_DELETES: usize = 4;
 
-/// How long a flow waits for those before it.
-const TURN_MS: u32 = 6000;
+/// A message in memory of its own.
+pub(super) type Text = KVec<u8>;
+
+/// A link in its column.
+pub(super) struct Column {
+    /// The link.
+    pub(super) link: Arc<Link>,
+    /// Its state.
+    pub(super) state: LinkState,
+    /// It is the asymmetric one of two.
+    pub(super) spare: bool,
+    /// An exchange ends it: no connection takes it any more.
+    pub(super) leaving: bool,
+}
+
+impl Column {
+    /// Whether connections may take the link.
+    pub(super) fn carries(&self) -> bool {
+        self.state == LinkState::Active && !self.leaving && !self.link.is_lost()
+    }
+}
+
+/// What has come for an exchange.
+enum Got {
+    /// The message that it waits for.
+    Message(Text),
+    /// The link has gone on which that would have come.
+    LinkGone,
+}
+
+/// Where a work item waits for what an exchange needs.
+struct Mailbox {
+    /// The exchange.
+    id: FlowId,
+    /// What has come.
+    got: Option<Got>,
+}
+
+/// How a wait has ended.
+pub(super) enum Outcome {
+    /// The message has come.
+    Message(Text),
+    /// The link has gone on which it would have come.
+    LinkGone,
+    /// It has not come in time.
+    TimedOut,
+    /// The group ends.
+    Ended,
+}
+
+/// An exchange that was begun and that a work item has to go on with.
+pub(super) struct Started {
+    /// The exchange.
+    pub(super) id: FlowId,
+    /// What it is.
+    pub(super) what: What,
+}
+
+/// What an exchange that changes links is about.
+pub(super) enum What {
+    /// Server: a further link, which the client may have asked for by this message, on the link in this column.
+    Offer(Option<(Text, usize)>),
+    /// Client: the server's offer, and the column of the link on which it came.
+    Take(Text, usize),
+    /// The end of a link, and the column of the link on which the peer asked for it; none where we want it.
+    Delete(DeleteLink, Option<usize>),
+}
 
 /// State of the LLC layer of a group; its lock is of level 5 and never held with another of that level.
 pub(super) struct LlcState {
+    /// Our side.
+    role: Role,
     /// Memory of the table of the peer's keys.
     rows: KVec<RtokenEntry>,
-    /// A flow that begins here is going on.
-    busy: bool,
-    /// What it waits for.
-    expect: Option<Opcode>,
-    /// What it got.
-    answer: Option<[u8; llc::LEN]>,
-    /// The server's CONFIRM_LINK, which may arrive before anybody waits for it.
-    confirm_link: Option<[u8; llc::LEN]>,
+    /// The links.
+    pub(super) columns: [Option<Column>; LINK_SLOTS],
+    /// Number of the last link.
+    pub(super) last_id: u8,
+    /// How the links lie.
+    pub(super) kind: GroupType,
+    /// Links that both sides agreed on.
+    pub(super) max_links: u8,
+    /// Which exchange may run, and what it waits for.
+    flows: Flows,
+    /// The mailbox of the exchange that changes links.
+    change: Option<Mailbox>,
+    /// The mailbox of the exchange that tells our keys.
+    keys: Option<Mailbox>,
+    /// Column of the link that is being added.
+    pub(super) adding: Option<usize>,
+    /// An exchange that waits for the work item.
+    started: Option<Started>,
+    /// A server's offer that waits for its turn.
+    parked_offer: Option<(Text, usize)>,
+    /// Ends of links that are wanted here. It has room for [`MOST_DELETES`].
+    want_delete: KVec<DeleteLink>,
+    /// A further link is wanted: a server offers one, a client asks for it.
+    pub(super) want_add: bool,
+    /// How often adding a link has failed here since the ports changed or a link came.
+    failures: u32,
+    /// When it is tried again, on the group's clock.
+    retry_at: Option<i64>,
     /// The group ends: nothing more is sent or awaited.
     closed: bool,
 }
 
 impl LlcState {
     /// The state of a new group.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(role: Role, max_links: u8) -> Result<Self> {
         let mut rows = KVec::with_capacity(MAX_RTOKENS, GFP_KERNEL)?;
         for _ in 0..MAX_RTOKENS {
             rows.push(RtokenEntry::EMPTY, GFP_KERNEL)?;
         }
         Ok(Self {
+            role,
             rows,
-            busy: false,
-            expect: None,
-            answer: None,
-            confirm_link: None,
+            columns: [const { None }; LINK_SLOTS],
+            last_id: 0,
+            kind: GroupType::None,
+            max_links,
+            flows: Flows::new(role),
+            change: None,
+            keys: None,
+            adding: None,
+            started: None,
+            parked_offer: None,
+            want_delete: KVec::with_capacity(MOST_DELETES, GFP_KERNEL)?,
+            want_add: false,
+            failures: 0,
+            retry_at: None,
             closed: false,
         })
     }
 
+    /// The table of the peer's keys.
+    pub(super) fn table(&mut self) -> RtokenTable<'_> {
+        RtokenTable::new(&mut self.rows)
+    }
+
     /// Whether another key of the peer can be stored.
     pub(super) fn has_room(&mut self) -> bool {
-        RtokenTable::new(&mut self.rows).has_room()
+        self.table().has_room()
     }
 
     /// Ends every wait.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
+
+    /// Whether the group ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The link in a column.
+    pub(super) fn link(&self, column: usize) -> Option<Arc<Link>> {
+        let column = self.columns.get(column)?.as_ref()?;
+        Some(column.link.clone())
+    }
+
+    /// The column of a link, while it is there.
+    pub(super) fn column(&mut self, link: &Link) -> Option<&mut Column> {
+        self.columns
+            .get_mut(link.column())?
+            .as_mut()
+            .filter(|column| column.link.is(link))
+    }
+
+    /// The link of a number that is not on its way out.
+    pub(super) fn by_id(&self, id: u8) -> Option<Arc<Link>> {
+        self.columns
+            .iter()
+            .flatten()
+            .find(|c| {
+                c.state != LinkState::Ending && c.link.known_id().is_some_and(|i| i.get() == id)
+            })
+            .map(|c| c.link.clone())
+    }
+
+    /// The number of each link.
+    pub(super) fn ids(&self) -> [Option<LinkId>; LINK_SLOTS] {
+        let mut ids = [None; LINK_SLOTS];
+        for (id, column) in ids.iter_mut().zip(&self.columns) {
+            *id = column.as_ref().and_then(|c| c.link.known_id());
+        }
+        ids
+    }
+
+    /// The active links but one: those that carry connections or could.
+    pub(super) fn others<'a>(&'a self, but: Option<&'a Link>) -> impl Iterator<Item = &'a Column> {
+        self.columns
+            .iter()
+            .flatten()
+            .filter(move |c| c.carries() && !but.is_some_and(|b| c.link.is(b)))
+    }
+
+    /// A link could not be added although there was a device for it: it is tried again later.
+    pub(super) fn add_failed(&mut self, now: i64) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = retry_ms(self.failures).map(|ms| now.saturating_add(i64::from(ms)));
+    }
+
+    /// Trying to add a link is worth it anew.
+    pub(super) fn forget_failures(&mut self) {
+        self.failures = 0;
+        self.retry_at = None;
+    }
+
+    /// Wants a link to be ended. What there is no room for the peer finds out by itself.
+    pub(super) fn wish_delete(&mut self, what: DeleteLink) {
+        let _ = self.want_delete.push_within_capacity(what);
+    }
+
+    /// The mailbox of an exchange.
+    fn mailbox(&mut self, id: FlowId) -> Option<&mut Mailbox> {
+        [&mut self.change, &mut self.keys]
+            .into_iter()
+            .flatten()
+            .find(|m| m.id == id)
+    }
+
+    /// Begins an exchange of ours, if it is its turn.
+    fn begin(&mut self, kind: Exchange) -> Option<FlowId> {
+        let id = self.flows.begin(kind).ok()?;
+        self.open(kind, id);
+        Some(id)
+    }
+
+    /// Makes the mailbox of an exchange.
+    fn open(&mut self, kind: Exchange, id: FlowId) {
+        let place = match kind {
+            Exchange::Rkey => &mut self.keys,
+            Exchange::AddLink | Exchange::DeleteLink => &mut self.change,
+        };
+        *place = Some(Mailbox { id, got: None });
+    }
+
+    /// Begins an exchange that the peer has asked for.
+    fn start(&mut self, kind: Exchange, what: What) {
+        if let Ok(id) = self.flows.begin_for_peer(kind) {
+            self.open(kind, id);
+            self.started = Some(Started { id, what });
+        }
+    }
+
+    /// Ends an exchange, and begins what was parked.
+    fn finish(&mut self, id: FlowId) {
+        for place in [&mut self.change, &mut self.keys] {
+            let _ = place.take_if(|mailbox| mailbox.id == id);
+        }
+        let (kind, what) = match self.flows.finish(id) {
+            None => return,
+            Some(Next::DeleteLink(m)) => {
+                let over = self.others(None).next().map(|c| c.link.column());
+                (Exchange::DeleteLink, What::Delete(m, over))
+            }
+            Some(Next::AddLink(_)) => {
+                let what = match (self.role, self.parked_offer.take()) {
+                    (Role::Client, Some((text, column))) => What::Take(text, column),
+                    (Role::Client, None) => return,
+                    (Role::Server, _) => What::Offer(None),
+                };
+                (Exchange::AddLink, what)
+            }
+        };
+        if let Some(id) = self.begin(kind) {
+            self.started = Some(Started { id, what });
+        }
+    }
+
+    /// What the work item has to go on with: what the peer began, else what is wanted here and has its turn.
+    pub(super) fn next_change(&mut self) -> Option<Started> {
+        if self.closed {
+            return None;
+        }
+        if let Some(started) = self.started.take() {
+            return Some(started);
+        }
+        if !self.want_delete.is_empty() {
+            let id = self.begin(Exchange::DeleteLink)?;
+            let what = self.want_delete.remove(0).ok()?;
+            let what = What::Delete(what, None);
+            return Some(Started { id, what });
+        }
+        if self.role == Role::Server && self.want_add {
+            let id = self.begin(Exchange::AddLink)?;
+            self.want_add = false;
+            let what = What::Offer(None);
+            return Some(Started { id, what });
+        }
+        None
+    }
+
+    /// A link has gone: who waits for something on it, or for the link itself, waits no longer.
+    pub(super) fn link_gone(&mut self, column: usize) {
+        let mut gone = [None; 2];
+        for (place, id) in gone.iter_mut().zip(self.flows.link_gone(column)) {
+            *place = Some(id);
+        }
+        if self.adding == Some(column) {
+            if let Some(change) = &mut self.change {
+                change.got = Some(Got::LinkGone);
+            }
+        }
+        for id in gone.into_iter().flatten() {
+            if let Some(mailbox) = self.mailbox(id) {
+                mailbox.got = Some(Got::LinkGone);
+            }
+        }
+    }
+}
+
+/// A copy of a message. Any context.
+fn text(bytes: &[u8]) -> Option<Text> {
+    let mut text = KVec::with_capacity(bytes.len(), GFP_ATOMIC).ok()?;
+    text.extend_from_slice(bytes, GFP_ATOMIC).ok()?;
+    Some(text)
 }
 
 impl LinkGroup {
-    /// An LLC message has arrived; `head` is all of it but the tail of an overlong one. Softirq.
-    pub(super) fn on_llc(self: &Arc<Self>, head: &[u8]) {
-        let Ok(msg) = Llc::decode(head) else {
+    /// An LLC message has arrived. Softirq.
+    pub(super) fn on_llc(self: &Arc<Self>, link: &Arc<Link>, message: &Message<'_>) {
+        let mut whole: Text = KVec::new();
+        let len = message.len().min(llc::MAX_LEN);
+        if len > message.head().len() {
+            // Without memory it is as if it were lost on the way.
+            if whole.resize(len, 0, GFP_ATOMIC).is_err() {
+                return;
+            }
+            let got = message.copy_to(&mut whole);
+            whole.truncate(got);
+        }
+        let bytes = if whole.is_empty() {
+            message.head()
+        } else {
+            &whole
+        };
+        let Ok(msg) = Llc::decode(bytes) else {
             pr_debug!("llc message of group {:#x} is malformed\n", self.id());
             return;
         };
-        let ids = [self.known_link_id()];
-        let context = Context {
-            role: self.role(),
-            link: LINK,
-            links: &ids,
-        };
         let mut state = self.llc.lock();
-        let reply = respond(&msg, &mut RtokenTable::new(&mut state.rows), &context);
-        match reply {
-            LlcReply::Waiter(kind) => {
-                let bytes = head.first_chunk::<{ llc::LEN }>().copied();
-                if kind == Opcode::ConfirmLink && !msg.response {
-                    state.confirm_link = bytes;
-                } else if state.expect == Some(kind) {
-                    state.answer = bytes;
+        if state.column(link).is_none() {
+            return;
+        }
+        match state.flows.arrived(&msg, link.column()) {
+            Verdict::Deliver(id) => {
+                if let (Some(mailbox), Some(text)) = (state.mailbox(id), text(bytes)) {
+                    mailbox.got = Some(Got::Message(text));
                 }
                 drop(state);
                 self.llc_event.notify_all();
             }
-            LlcReply::Send(bytes) => {
+            Verdict::Answer | Verdict::Terminate => {
+                let ids = state.ids();
+                let context = Context {
+                    role: self.role(),
+                    link: link.column(),
+                    links: &ids,
+                };
+                let reply = respond(&msg, &mut state.table(), &context);
                 drop(state);
-                self.send_llc(&bytes);
+                self.act_on(link, reply);
+            }
+            Verdict::RefuseForNow => {
+                drop(state);
+                self.act_on(link, refuse_for_now(&msg));
+            }
+            Verdict::Start(kind) => {
+                let what = match &msg.body {
+                    Body::DeleteLink(m) => Some(What::Delete(*m, Some(link.column()))),
+                    _ => text(bytes).map(|text| match (self.role(), &msg.body) {
+                        (Role::Client, _) => What::Take(text, link.column()),
+                        (Role::Server, Body::ReqAddLink(_)) => {
+                            What::Offer(Some((text, link.column())))
+                        }
+                        (Role::Server, _) => What::Offer(None),
+                    }),
+                };
+                if let Some(what) = what {
+                    state.start(kind, what);
+                }
+                drop(state);
+                self.look_after_links();
+            }
+            Verdict::Parked => {
+                if matches!(msg.body, Body::AddLink(_)) && self.role() == Role::Client {
+                    state.parked_offer = text(bytes).map(|text| (text, link.column()));
+                }
+            }
+            Verdict::Drop(why) => {
+                drop(state);
+                pr_debug!("llc message of group {:#x} dropped: {why:?}\n", self.id());
+            }
+        }
+    }
+
+    /// Does what the core answers. Any context.
+    pub(super) fn act_on(self: &Arc<Self>, link: &Arc<Link>, reply: LlcReply) {
+        match reply {
+            LlcReply::Send(bytes) => {
+                link.send_llc(&bytes);
             }
             LlcReply::Terminate { answer, orderly } => {
-                drop(state);
                 if let Some(bytes) = answer {
-                    self.send_llc(&bytes);
+                    link.send_llc(&bytes);
                 }
                 pr_debug!("peer ends group {:#x} (orderly: {orderly})\n", self.id());
                 self.end(Reason::ByPeer);
             }
+            LlcReply::Waiter(_) => {}
             LlcReply::Ignore(why) => {
-                drop(state);
                 pr_debug!("llc message of group {:#x} ignored: {why:?}\n", self.id());
             }
         }
     }
 
-    /// Stores the key and address of a peer's RMB, as Accept or Confirm name them.
+    /// Stores the key and address of a peer's RMB on a link, as Accept or Confirm name them; says whether they are new.
     ///
     /// # Errors
     ///
-    /// [`DeclineReason::ERR_RTOK`] when there is no room.
-    pub(crate) fn add_peer_rmb(&self, rkey: Rkey, vaddr: Vaddr) -> Result<(), DeclineReason> {
+    /// [`DeclineReason::ERR_RTOK`] when there is no room or the link has gone.
+    pub(crate) fn add_peer_rmb(&self, link: &Link, token: Rtoken) -> Result<bool, DeclineReason> {
         let mut state = self.llc.lock();
-        RtokenTable::new(&mut state.rows)
-            .add(LINK, Rtoken { rkey, vaddr })
-            .map(|_| ())
+        if state.column(link).is_none() {
+            return Err(DeclineReason::ERR_RTOK);
+        }
+        let mut table = state.table();
+        let new = !table.holds(link.column(), token);
+        table
+            .add(link.column(), token)
+            .map(|_| new)
             .map_err(|_| DeclineReason::ERR_RTOK)
     }
 
-    /// Waits for the turn of a flow.
-    fn begin_flow(&self, expect: Opcode) -> Result {
-        let deadline = Deadline::after(TURN_MS);
+    /// Forgets what [`add_peer_rmb`](Self::add_peer_rmb) has stored anew for a handshake that came to nothing: the peer
+    /// does not think that it is known here. Any context.
+    pub(crate) fn remove_peer_rmb(&self, link: &Link, token: Rtoken) {
         let mut state = self.llc.lock();
-        while state.busy {
-            if state.closed {
-                return Err(gone());
-            }
-            let left = deadline.left().ok_or(ETIMEDOUT)?;
-            let _ = self.llc_event.wait_interruptible_timeout(&mut state, left);
+        if state.column(link).is_some() {
+            state.table().remove(link.column(), token);
         }
-        if state.closed {
-            return Err(gone());
-        }
-        state.busy = true;
-        state.expect = Some(expect);
-        state.answer = None;
-        Ok(())
     }
 
-    /// Ends a flow.
-    fn end_flow(&self) {
-        let mut state = self.llc.lock();
-        state.busy = false;
-        state.expect = None;
-        state.answer = None;
-        drop(state);
-        self.llc_event.notify_all();
-    }
-
-    /// Waits until `take` finds something in the state.
+    /// Waits for the turn of an exchange of ours. In a work item.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT`; `ENOTCONN` when the group ends.
-    fn await_llc<T>(
-        &self,
-        timeout_ms: u32,
-        mut take: impl FnMut(&mut LlcState) -> Option<T>,
-    ) -> Result<T> {
-        let deadline = Deadline::after(timeout_ms);
+    pub(super) fn begin_exchange(&self, kind: Exchange) -> Result<FlowId> {
+        let deadline = Deadline::after(TURN_MS);
         let mut state = self.llc.lock();
         loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(found);
-            }
             if state.closed {
                 return Err(gone());
+            }
+            if let Some(id) = state.begin(kind) {
+                return Ok(id);
             }
             let left = deadline.left().ok_or(ETIMEDOUT)?;
             let _ = self.llc_event.wait_interruptible_timeout(&mut state, left);
         }
     }
 
-    /// A whole flow: sends a request and gives every answer of the same kind to `check`, until that takes one. In a
-    /// work item.
-    ///
-    /// An answer that `check` refuses is a late one to an earlier request.
-    fn ask<T>(
-        self: &Arc<Self>,
-        body: Body<'_>,
-        mut check: impl FnMut(&Body<'_>) -> Option<T>,
-    ) -> Result<T> {
-        let request = Llc::request(Version::V2, body)
-            .encode_short()
-            .map_err(|_| EINVAL)?;
-        self.begin_flow(body.opcode())?;
-        let result = if self.send_llc(&request) {
-            self.await_llc(WAIT_MS, |state| {
-                let bytes = state.answer.take()?;
-                let answer = Llc::decode(&bytes).ok()?;
-                check(&answer.body)
-            })
-        } else {
-            Err(gone())
-        };
-        self.end_flow();
-        result
+    /// Says what an exchange waits for next; to be called before what provokes it is sent.
+    pub(super) fn expect(&self, id: FlowId, awaited: Awaited) {
+        self.llc.lock().flows.expect(id, awaited);
     }
 
-    /// What CONFIRM_LINK says of this side.
-    fn confirm_link_body(&self, link: LinkId) -> ConfirmLink {
-        let local = self.local();
-        ConfirmLink {
-            mac: local.mac,
-            gid: local.gid,
-            qpn: local.qpn,
-            link_num: link.get(),
-            user_id: self.link_user_id(),
-            max_links: self.params().max_links,
-            max_conns: self.params().max_conns,
-            no_eyecatcher: true,
-        }
-    }
-
-    /// Server, first contact, after [`connect`](Self::connect): begins to send, and confirms the link with the peer. In
-    /// a work item; takes at most some seconds.
-    ///
-    /// # Errors
-    ///
-    /// [`DeclineReason::ERR_RDYLNK`], [`DeclineReason::ERR_REGBUF`]; [`DeclineReason::TIMEOUT_CL`] without an answer;
-    /// [`DeclineReason::RMBE_EC`] when the peer uses eyecatchers.
-    pub(crate) fn server_confirm_link(self: &Arc<Self>) -> Result<(), DeclineReason> {
-        self.begin_sending()
-            .map_err(|_| DeclineReason::ERR_RDYLNK)?;
-        self.validate_early()
-            .map_err(|_| DeclineReason::ERR_REGBUF)?;
-        let body = self.confirm_link_body(self.link_id());
-        let answer = self
-            .ask(Body::ConfirmLink(body), |answer| match answer {
-                Body::ConfirmLink(m) => Some(*m),
-                _ => None,
-            })
-            .map_err(|_| DeclineReason::TIMEOUT_CL)?;
-        judge_confirm_link(&answer, Some(self.link_id()), self.params().max_links)?;
-        self.activate().map_err(|_| DeclineReason::TIMEOUT_CL)
-    }
-
-    /// Client, first contact, after [`connect`](Self::connect) and after Confirm was sent: waits for the server's
-    /// CONFIRM_LINK, begins to send, and answers. In a work item; takes at most some seconds.
-    ///
-    /// # Errors
-    ///
-    /// As [`server_confirm_link`](Self::server_confirm_link).
-    pub(crate) fn client_confirm_link(self: &Arc<Self>) -> Result<(), DeclineReason> {
-        let bytes = self
-            .await_llc(WAIT_FIRST_LINK_MS, |state| state.confirm_link.take())
-            .map_err(|_| DeclineReason::TIMEOUT_CL)?;
-        let Ok(Llc {
-            version,
-            body: Body::ConfirmLink(request),
-            ..
-        }) = Llc::decode(&bytes)
-        else {
-            return Err(DeclineReason::INTERR);
-        };
-        let link = judge_confirm_link(&request, None, self.params().max_links)?.id;
-        self.set_link_id(link);
-        self.begin_sending()
-            .map_err(|_| DeclineReason::ERR_RDYLNK)?;
-        self.validate_early()
-            .map_err(|_| DeclineReason::ERR_REGBUF)?;
-        let answer = Llc::response(version, Body::ConfirmLink(self.confirm_link_body(link)))
-            .encode_short()
-            .map_err(|_| DeclineReason::INTERR)?;
-        // Active before the answer leaves: the server may name this group for another connection as soon as it has it.
-        self.activate().map_err(|_| DeclineReason::TIMEOUT_CL)?;
-        if !self.send_llc(&answer) {
-            return Err(DeclineReason::TIMEOUT_CL);
-        }
-        Ok(())
-    }
-
-    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group. In a
-    /// work item.
-    ///
-    /// # Errors
-    ///
-    /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
-    pub(crate) fn confirm_rkey(self: &Arc<Self>, rmb: &Rmb) -> Result<(), DeclineReason> {
-        // Whatever comes of it, the peer may know the key from here on.
-        if self.mark_known(rmb) {
-            return Ok(());
-        }
-        let mut taken = self.tell_key(rmb.rkey(), rmb.vaddr());
-        if let Ok(false) = taken {
-            // The peer's table is full: it may hold keys that wait for a connection.
-            self.give_up_spares();
-            taken = self.tell_key(rmb.rkey(), rmb.vaddr());
-        }
-        match taken {
-            Ok(true) => Ok(()),
-            _ => Err(DeclineReason::ERR_REGBUF),
-        }
-    }
-
-    /// Tells the peer a key, waits for its answer, and says whether it took the key. In a work item.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
-    pub(super) fn tell_key(self: &Arc<Self>, rkey: Rkey, vaddr: Vaddr) -> Result<bool> {
-        let request = ConfirmRkey::single(rkey, vaddr);
-        self.ask(Body::ConfirmRkey(request), |answer| match answer {
-            Body::ConfirmRkey(m) => {
-                judge_confirm_rkey(&request, m).map(|verdict| verdict == KeyAnswer::Taken)
+    /// Waits for what an exchange needs. In a work item.
+    pub(super) fn await_message(&self, id: FlowId, timeout_ms: u32) -> Outcome {
+        let deadline = Deadline::after(timeout_ms);
+        let mut state = self.llc.lock();
+        loop {
+            match state.mailbox(id).and_then(|mailbox| mailbox.got.take()) {
+                Some(Got::Message(text)) => return Outcome::Message(text),
+                Some(Got::LinkGone) => return Outcome::LinkGone,
+                None => {}
             }
-            _ => None,
-        })
+            if state.closed {
+                return Outcome::Ended;
+            }
+            let Some(left) = deadline.left() else {
+                return Outcome::TimedOut;
+            };
+            let _ = self.llc_event.wait_interruptible_timeout(&mut state, left);
+        }
     }
 
-    /// Tells the peer to forget keys and waits for its answer. In a work item.
-    pub(super) fn delete_rkeys(self: &Arc<Self>, keys: &[Rkey]) -> Result {
-        self.ask(
-            Body::DeleteRkey(DeleteRkey::request(keys)),
-            |answer| match answer {
-                // The answer of version 2 does not name the keys. A late one in place of this one does no harm.
-                Body::DeleteRkey(_) => Some(()),
-                _ => None,
-            },
-        )
+    /// Ends an exchange; what was parked begins, and others have their turn. Any context.
+    pub(super) fn finish_exchange(self: &Arc<Self>, id: FlowId) {
+        self.llc.lock().finish(id);
+        self.llc_event.notify_all();
+        self.look_after_links();
     }
 
-    /// Tells the peer that the group ends, if that can be told.
-    pub(super) fn announce_end(self: &Arc<Self>, reason: Reason) {
+    /// Tells the peer that the group ends.
+    pub(super) fn announce_end(&self, link: &Arc<Link>, reason: Reason) {
         let Some(code) = reason.code() else {
             return;
         };
         let body = Body::DeleteLink(DeleteLink::everything(reason.orderly(), code));
-        if let Ok(bytes) = Llc::request(Version::V2, body).encode_short() {
-            self.send_llc(&bytes);
-        }
+        Self::request(link, body);
     }
 
-    /// Looks whether the peer is there, when nothing has come from it for long. Called every second or so.
+    /// Sends a request of the ordinary length over a link; says whether it will be sent. Any context.
+    pub(super) fn request(link: &Arc<Link>, body: Body<'_>) -> bool {
+        Llc::request(Version::V2, body)
+            .encode_short()
+            .is_ok_and(|bytes| link.send_llc(&bytes))
+    }
+
+    /// Sends an answer of the ordinary length over a link; says whether it will be sent. Any context.
+    pub(super) fn response(link: &Arc<Link>, body: Body<'_>) -> bool {
+        Llc::response(Version::V2, body)
+            .encode_short()
+            .is_ok_and(|bytes| link.send_llc(&bytes))
+    }
+
+    /// Looks whether the peer is there, on each link from which nothing has come for long, and whether a link is to be
+    /// tried again. Called every second or so.
     pub(super) fn keep_alive(self: &Arc<Self>) {
-        let now = self.now_ms();
-        let heard = self.last_heard.load(Acquire);
-        let tested = self.test_sent.load(Acquire);
-        let ago = |then: i64| u64::try_from(now.saturating_sub(then)).unwrap_or(0);
-        match judge_silence(ago(heard), (tested > heard).then(|| ago(tested))) {
-            Silence::Fine => return,
-            Silence::Lost => {
-                pr_debug!("peer of group {:#x} does not answer\n", self.id());
-                self.end(Reason::LostPath);
-                return;
+        let retry = {
+            let now = self.now_ms();
+            let mut state = self.llc.lock();
+            state.retry_at.take_if(|at| *at <= now).is_some()
+        };
+        if retry {
+            self.want_link();
+        }
+        for column in 0..LINK_SLOTS {
+            let link = {
+                let state = self.llc.lock();
+                match state.columns.get(column) {
+                    Some(Some(c)) if c.state == LinkState::Active => c.link.clone(),
+                    _ => continue,
+                }
+            };
+            let now = self.now_ms();
+            let heard = link.last_heard.load(Acquire);
+            let tested = link.test_sent.load(Acquire);
+            let ago = |then: i64| u64::try_from(now.saturating_sub(then)).unwrap_or(0);
+            match judge_silence(ago(heard), (tested > heard).then(|| ago(tested))) {
+                Silence::Fine => {}
+                Silence::Lost => {
+                    pr_debug!("peer of group {:#x} does not answer\n", self.id());
+                    link.broken();
+                }
+                Silence::Test => {
+                    // Before it is sent: the answer may come at once, and must not look older than the question.
+                    link.test_sent.store(now, Release);
+                    Self::request(&link, Body::TestLink(*b"smc-rs keepalive"));
+                }
             }
-            Silence::Test => {}
         }
-        let body = Body::TestLink(*b"smc-rs keepalive");
-        if let Ok(bytes) = Llc::request(Version::V2, body).encode_short() {
-            // Before it is sent: the answer may come at once, and must not look older than the question.
-            self.test_sent.store(now, Release);
-            self.send_llc(&bytes);
-        }
-    }
-
-    /// Notes that the peer has been heard of. Softirq.
-    pub(super) fn heard(&self) {
-        self.last_heard.store(self.now_ms(), Relaxed);
     }
 }

@@ -12,19 +12,21 @@ use super::registry;
 pub(crate) fn links_on(device: &Arc<Device>, port: u32) -> u32 {
     let mut links: u32 = 0;
     registry::each_group(|group| {
-        let path = group.path();
-        if core::ptr::eq(&**path.device(), &**device) && path.port() == port {
-            links = links.saturating_add(1);
+        for link in group.links() {
+            if link.start().is_at(device) && link.start().port() == port {
+                links = links.saturating_add(1);
+            }
         }
     });
     links
 }
 
-/// Whether a link group would end with the device: its only link is there.
+/// Whether a link group would end with the device: all its links are there.
 pub(crate) fn is_critical(device: &Arc<Device>) -> bool {
     let mut critical = false;
     registry::each_group(|group| {
-        critical |= core::ptr::eq(&**group.path().device(), &**device);
+        let mut links = group.links().peekable();
+        critical |= links.peek().is_some() && links.all(|link| link.start().is_at(device));
     });
     critical
 }

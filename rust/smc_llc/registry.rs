@@ -31,6 +31,7 @@ use super::{
         Params,
         Reason, //
     },
+    link::Link,
     Deadline, //
 };
 use crate::{
@@ -52,8 +53,6 @@ use crate::{
     proto::{
         clc::Version,
         group::{
-            find_link,
-            is_superseded,
             linger_ms,
             Identity,
             Wanted, //
@@ -69,7 +68,7 @@ use crate::{
     },
     smc_ib::{
         DeviceUser,
-        Path, //
+        Start, //
     },
 };
 
@@ -175,18 +174,37 @@ impl Registry {
 
 impl DeviceUser for Registry {
     fn device_gone(&self, device: &Arc<Device>) {
-        self.end_groups(Reason::LostPath, |group| {
-            core::ptr::eq(&**group.path().device(), &**device)
-        });
+        let mut left = KVec::new();
+        for group in self.groups.lock().iter() {
+            for link in group.links().filter(|link| link.start().is_at(device)) {
+                link.lose();
+                // Without memory for the list its end is not waited for here; whoever needs that waits for the device.
+                let _ = left.push(link, GFP_KERNEL);
+            }
+        }
+        // They end side by side, so that this is the time of the slowest.
+        for link in left.iter() {
+            if !link.cleared.wait_ms(END_MS) {
+                pr_warn!("a link of group {:#x} does not end\n", link.group().id());
+            }
+        }
     }
 
     fn port_lost(&self, device: &Arc<Device>, port: Option<u32>) {
         for group in self.groups.lock().iter() {
-            let path = group.path();
-            if core::ptr::eq(&**path.device(), &**device)
-                && port.is_none_or(|port| port == path.port())
-            {
-                group.end(Reason::LostPath);
+            for link in group.links() {
+                let start = link.start();
+                if start.is_at(device) && port.is_none_or(|port| port == start.port()) {
+                    link.lose();
+                }
+            }
+        }
+    }
+
+    fn port_found(&self) {
+        for group in self.groups.lock().iter() {
+            if group.is_active() {
+                group.port_found();
             }
         }
     }
@@ -248,25 +266,14 @@ fn draining() -> bool {
     NetCtx::of(NetNs::initial()).is_ok_and(|ctx| ctx.settings().drain())
 }
 
-/// Ends the groups whose peer uses the number of its queue pair anew, for `newcomer`. May sleep.
-pub(super) fn end_superseded(newcomer: &LinkGroup) {
+/// Gives up the links whose peer uses the number of its queue pair anew, for `newcomer`. May sleep.
+pub(super) fn end_superseded(newcomer: &Link) {
     let Some(registry) = REGISTRY.get() else {
         return;
     };
-    let (gid, qpn) = (newcomer.peer_gid(), newcomer.peer_qpn());
     for group in registry.groups.lock().iter() {
-        if !core::ptr::eq(&**group, newcomer)
-            && group.is_alive()
-            && group.path().same_start(newcomer.path())
-            && group.with_candidate(|candidate| is_superseded(candidate, gid, qpn))
-        {
-            pr_info!(
-                "link group {:#x} ends: its peer uses queue pair {:#x} anew\n",
-                group.id(),
-                qpn.get()
-            );
-            // Nothing may be told the peer: it would reach the new queue pair.
-            group.broken();
+        if group.is_alive() {
+            group.end_superseded(newcomer);
         }
     }
 }
@@ -370,12 +377,13 @@ pub(crate) struct Want<'a> {
     pub(crate) eid: Eid,
     /// On the client: the queue pair that the server named.
     pub(crate) peer_qpn: Option<Qpn>,
-    /// Our end of the way to the peer; only groups that begin there are found.
-    pub(crate) path: &'a Path,
+    /// Our end of the way to the peer; only groups with a link that begins there are found.
+    pub(crate) start: &'a Start,
 }
 
-/// Finds a group that a connection may join, and joins it. The caller holds the peer's gate.
-pub(crate) fn find(want: &Want<'_>) -> Option<Membership> {
+/// Finds a group that a connection may join, and joins it; says which link the connection takes. The caller holds the
+/// peer's gate.
+pub(crate) fn find(want: &Want<'_>) -> Option<(Membership, Arc<Link>)> {
     let registry = REGISTRY.get()?;
     let wanted = Wanted {
         identity: Identity {
@@ -383,7 +391,7 @@ pub(crate) fn find(want: &Want<'_>) -> Option<Membership> {
             version: Version::V2,
             peer_id: want.peer_id,
             eid: Some(want.eid),
-            vlan: want.path.vlan(),
+            vlan: want.start.vlan(),
         },
         gid: want.peer_gid,
         mac: Mac::ZERO,
@@ -391,20 +399,20 @@ pub(crate) fn find(want: &Want<'_>) -> Option<Membership> {
     };
     // Joining under the lock keeps the clock from ending the group in between.
     let groups = registry.groups.lock();
-    let found = groups.iter().find(|group| {
-        group.path().same_start(want.path)
-            && group.with_candidate(|candidate| find_link(candidate, &wanted).is_some())
-    })?;
-    found.join();
-    Some(Membership(found.clone()))
+    let (group, link) = groups
+        .iter()
+        .find_map(|group| Some((group, group.find(want.start, &wanted)?)))?;
+    group.join();
+    Some((Membership(group.clone()), link))
 }
 
-/// Makes a group for a first contact and joins it. May sleep. The caller holds the peer's gate.
+/// Makes a group for a first contact, whose first link begins at `start`, and joins it. May sleep. The caller holds the
+/// peer's gate.
 ///
 /// # Errors
 ///
 /// `ENOMEM`; `ENODEV` when the device or the module goes; what the device says.
-pub(crate) fn create(path: &Path, params: Params) -> Result<Membership> {
+pub(crate) fn create(start: &Start, params: Params) -> Result<(Membership, Arc<Link>)> {
     let registry = REGISTRY.get().ok_or(ENODEV)?;
     if registry.stopping.load(Acquire) || draining() {
         return Err(ENODEV);
@@ -413,14 +421,14 @@ pub(crate) fn create(path: &Path, params: Params) -> Result<Membership> {
         .last_id
         .fetch_add(ID_STEP, Relaxed)
         .wrapping_add(ID_STEP);
-    let group = LinkGroup::new(id, path, params)?;
+    let (group, link) = LinkGroup::new(id, start, params)?;
     group.join();
     let member = Membership(group);
     registry.groups.lock().push(member.0.clone(), GFP_KERNEL)?;
     // Whoever ends the groups of a device or of the module has seen this one, or is seen here.
-    if path.device().is_going() || registry.stopping.load(Acquire) {
+    if start.device().is_going() || registry.stopping.load(Acquire) {
         return Err(ENODEV);
     }
     registry.wind();
-    Ok(member)
+    Ok((member, link))
 }

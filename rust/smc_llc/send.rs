@@ -4,21 +4,22 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::Jiffies, //
 };
 
 use super::{
     gone,
-    group::{
+    link::{
         Events,
-        LinkGroup, //
+        Link, //
     },
-    ring::SendRing,
     Deadline, //
 };
 use crate::{
     kapi::rdma::{
         self,
+        Mapped,
         Mr,
         Qp,
         Rts,
@@ -45,14 +46,26 @@ const LLC_SLOTS: usize = 4;
 /// Slots for registering and invalidating keys.
 const KEY_SLOTS: usize = 4;
 
+/// Slots for the first messages of connections that come from another link.
+const MOVE_SLOTS: usize = 8;
+
 /// The first slot for keys.
 const FIRST_KEY: usize = CHAIN_SLOTS + LLC_SLOTS;
 
+/// The first slot for connections that move.
+const FIRST_MOVE: usize = FIRST_KEY + KEY_SLOTS;
+
+/// The slot for a long LLC message.
+const LONG_SLOT: usize = FIRST_MOVE + MOVE_SLOTS;
+
 /// All slots.
-const ALL_SLOTS: usize = FIRST_KEY + KEY_SLOTS;
+const ALL_SLOTS: usize = LONG_SLOT + 1;
 
 /// Slots that take a single work request.
-pub(super) const SINGLE_SLOTS: usize = LLC_SLOTS + KEY_SLOTS;
+pub(super) const SINGLE_SLOTS: usize = LLC_SLOTS + KEY_SLOTS + MOVE_SLOTS;
+
+/// Bytes of a long LLC message: ADD LINK of version 2 with the keys of all buffers.
+pub(super) const LONG_LEN: usize = 72 + 16 * llc::MAX_RKEYS;
 
 /// LLC messages that wait for a slot; more are dropped, and the peer asks again or gives up.
 const LLC_BACKLOG: usize = 16;
@@ -71,6 +84,8 @@ enum Use {
     Chain(AlertToken, u64),
     /// An LLC message.
     Llc,
+    /// A message that nobody waits for: the first one of a connection that has moved here, or a long one.
+    Quiet,
     /// A key operation that runs.
     Key,
     /// A key operation that has ended, well or not.
@@ -83,7 +98,7 @@ pub(super) struct SendQueue {
     pub(super) qp: Option<Qp<Events, Rts>>,
     /// What each slot is used for.
     slots: [Use; ALL_SLOTS],
-    /// The group ends: no chain is posted any more.
+    /// The link goes: no chain is posted any more.
     stopped: bool,
     /// Nothing at all is posted any more.
     closed: bool,
@@ -120,6 +135,11 @@ impl SendQueue {
         Some(index)
     }
 
+    /// Takes one slot if it is free.
+    fn take_of(&mut self, index: usize) -> Option<usize> {
+        self.take(index, index.checked_add(1)?)
+    }
+
     /// Takes a free slot for a chain.
     fn take_chain(&mut self) -> Option<usize> {
         if self.stopped {
@@ -153,7 +173,19 @@ impl SendQueue {
 
     /// Whether an LLC message is under way.
     fn llc_under_way(&self) -> bool {
-        !self.backlog.is_empty() || self.slots.iter().any(|slot| *slot == Use::Llc)
+        !self.backlog.is_empty()
+            || self
+                .slots
+                .iter()
+                .any(|slot| matches!(slot, Use::Llc | Use::Quiet))
+    }
+
+    /// Whether a chain is under way, or a slot for one given out.
+    fn chain_under_way(&self) -> bool {
+        self.slots
+            .iter()
+            .take(CHAIN_SLOTS)
+            .any(|slot| matches!(slot, Use::Taken | Use::Chain(..)))
     }
 
     /// Forbids chains, so that what has to be said to the peer gets through.
@@ -173,8 +205,8 @@ impl SendQueue {
 /// The right to post one chain. Given back when it is dropped unused.
 #[must_use]
 pub(crate) struct TxSlot {
-    /// The group whose slot it is.
-    group: Arc<LinkGroup>,
+    /// The link whose slot it is.
+    link: Arc<Link>,
     /// Number of the slot.
     index: usize,
     /// Whether the slot has to be given back.
@@ -183,19 +215,24 @@ pub(crate) struct TxSlot {
 
 impl TxSlot {
     /// A slot that was just taken.
-    fn new(group: &Arc<LinkGroup>, index: usize) -> Self {
+    fn new(link: Arc<Link>, index: usize) -> Self {
         Self {
-            group: group.clone(),
+            link,
             index,
             unused: true,
         }
+    }
+
+    /// Whether it is a slot of this link.
+    pub(crate) fn is_of(&self, link: &Link) -> bool {
+        self.link.is(link)
     }
 }
 
 impl Drop for TxSlot {
     fn drop(&mut self) {
         if self.unused {
-            self.group.give_back(self.index);
+            self.link.give_back(self.index);
         }
     }
 }
@@ -203,8 +240,8 @@ impl Drop for TxSlot {
 /// One RDMA WRITE of a chain: from a send ring to the peer's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Write<'a> {
-    /// The ring.
-    pub(crate) ring: &'a SendRing,
+    /// The ring as the link's device sees it.
+    pub(crate) ring: &'a Arc<Mapped>,
     /// Where in the ring the bytes begin.
     pub(crate) offset: u32,
     /// How many they are; not zero.
@@ -215,25 +252,27 @@ pub(crate) struct Write<'a> {
     pub(crate) rkey: Rkey,
 }
 
-impl Write<'_> {
-    /// The same for the verbs, if the ring is mapped and of this queue's group.
-    fn resolve<'a>(&'a self, group: &LinkGroup, queue: &'a SendQueue) -> Result<rdma::Write<'a>> {
-        Ok(rdma::Write {
-            from: self.ring.mapped(group, queue)?,
+impl<'a> Write<'a> {
+    /// The same for the verbs.
+    fn resolve(&self) -> rdma::Write<'a> {
+        rdma::Write {
+            from: self.ring,
             offset: self.offset,
             len: self.len,
             remote: self.remote.0,
             rkey: self.rkey.0,
-        })
+        }
     }
 }
 
-impl LinkGroup {
+impl Link {
     /// Takes a slot without waiting. Without one the connection is remembered, and its
-    /// [`ConnSink::on_slot`](super::ConnSink::on_slot) is called when one is free. Any context.
-    pub(crate) fn try_slot(self: &Arc<Self>, token: AlertToken) -> Option<TxSlot> {
+    /// [`ConnSink::on_slot`](super::ConnSink::on_slot) is called when one is free. A link that goes has none, and calls
+    /// nobody. Any context.
+    pub(crate) fn try_slot(self: Arc<Self>, token: AlertToken) -> Option<TxSlot> {
         let mut queue = self.send.lock();
         if let Some(index) = queue.take_chain() {
+            drop(queue);
             return Some(TxSlot::new(self, index));
         }
         if !queue.stopped && !queue.pending.contains(&token) {
@@ -248,7 +287,11 @@ impl LinkGroup {
         let mut queue = self.send.lock();
         queue.replace(index, Use::Free);
         let pending = !queue.pending.is_empty();
+        let stopped = queue.stopped;
         drop(queue);
+        if stopped {
+            self.queue_event.notify_all();
+        }
         if pending {
             // Not from here: the caller may hold the lock of a connection.
             self.serve_later();
@@ -268,7 +311,7 @@ impl LinkGroup {
             let Some(token) = token else {
                 return;
             };
-            if let Some(sink) = self.conn(token) {
+            if let Some(sink) = self.group().conn(token) {
                 sink.on_slot();
             }
         }
@@ -281,8 +324,8 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the group ends or has ended; `EINVAL` and others for a chain that cannot be posted, which ends
-    /// the group.
+    /// `ENOTCONN` when the link goes or has gone; `EINVAL` and others for a chain that cannot be posted, which ends the
+    /// link.
     pub(crate) fn post(
         self: &Arc<Self>,
         mut slot: TxSlot,
@@ -291,7 +334,7 @@ impl LinkGroup {
         token: AlertToken,
         cookie: u64,
     ) -> Result {
-        if !core::ptr::eq(&*slot.group, &**self) {
+        if !slot.is_of(self) {
             return Err(EINVAL);
         }
         let mut queue = self.send.lock();
@@ -324,9 +367,9 @@ impl LinkGroup {
         let Some(first) = writes.first() else {
             return qp.post_chain(slot, &[], msg);
         };
-        let mut list = [first.resolve(self, queue)?; MAX_WRITES];
+        let mut list = [first.resolve(); MAX_WRITES];
         for (place, write) in list.iter_mut().zip(writes) {
-            *place = write.resolve(self, queue)?;
+            *place = write.resolve();
         }
         qp.post_chain(slot, list.get(..writes.len()).ok_or(EINVAL)?, msg)
     }
@@ -337,14 +380,22 @@ impl LinkGroup {
         match queue.replace(slot, Use::Free) {
             Use::Chain(token, cookie) => {
                 let pending = !queue.pending.is_empty();
+                let stopped = queue.stopped;
                 drop(queue);
                 // Who has waited comes before the one whose chain has just been sent and who may want to go on.
                 if pending && ok {
                     self.serve_pending();
                 }
-                if let Some(sink) = self.conn(token) {
+                if let Some(sink) = self.group().conn(token) {
                     sink.on_tx_done(cookie, ok);
                 }
+                if stopped {
+                    self.queue_event.notify_all();
+                }
+            }
+            Use::Quiet => {
+                drop(queue);
+                self.queue_event.notify_all();
             }
             Use::Llc if !ok => {
                 // The queue pair is broken: nothing that waits would get through.
@@ -391,6 +442,127 @@ impl LinkGroup {
         ret.is_ok()
     }
 
+    /// Sends a long LLC message; says whether it will be sent. In a work item: there is one at a time, as whoever sends
+    /// one has the exchange that changes links.
+    pub(super) fn send_long(self: &Arc<Self>, msg: &[u8]) -> bool {
+        let mut queue = self.send.lock();
+        if queue.closed || queue.qp.is_none() {
+            return false;
+        }
+        let Some(slot) = queue.take_of(LONG_SLOT) else {
+            return false;
+        };
+        let ret = match &queue.qp {
+            Some(qp) => qp.post_long(msg),
+            None => Err(gone()),
+        };
+        let now = if ret.is_ok() { Use::Quiet } else { Use::Free };
+        queue.replace(slot, now);
+        drop(queue);
+        if ret.is_err() {
+            self.broken();
+        }
+        ret.is_ok()
+    }
+
+    /// Waits for a slot for the first message of a connection that moves here. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the link goes; `ETIMEDOUT`.
+    pub(crate) fn slot_to_move(self: &Arc<Self>) -> Result<TxSlot> {
+        let deadline = Deadline::after(KEY_MS);
+        let mut queue = self.send.lock();
+        loop {
+            if queue.stopped || queue.qp.is_none() {
+                return Err(gone());
+            }
+            if let Some(index) = queue.take(FIRST_MOVE, LONG_SLOT) {
+                drop(queue);
+                return Ok(TxSlot::new(self.clone(), index));
+            }
+            let left = deadline.left().ok_or(ETIMEDOUT)?;
+            let _ = self
+                .queue_event
+                .wait_interruptible_timeout(&mut queue, left);
+        }
+    }
+
+    /// Posts the first message of a connection that moves here. Any context, also under the lock of a connection.
+    pub(crate) fn post_move(self: &Arc<Self>, mut slot: TxSlot, cdc: &[u8; cdc::LEN]) {
+        if !slot.is_of(self) {
+            return;
+        }
+        let mut queue = self.send.lock();
+        if queue.stopped {
+            // The connection moves on, and says this again on another link.
+            return;
+        }
+        let ret = self.post_chain(&queue, slot.index, &[], cdc);
+        if ret.is_ok() {
+            queue.replace(slot.index, Use::Quiet);
+        }
+        drop(queue);
+        slot.unused = false;
+        if ret.is_err() {
+            self.broken();
+        }
+    }
+
+    /// Forbids chains, and waits until those on their way have arrived, for at most `timeout_ms`; says whether they have.
+    /// In a work item.
+    pub(super) fn stop_and_drain(&self, timeout_ms: u32) -> bool {
+        let deadline = Deadline::after(timeout_ms);
+        let mut queue = self.send.lock();
+        queue.stop();
+        while queue.qp.is_some() && queue.chain_under_way() {
+            let Some(left) = deadline.left() else {
+                return false;
+            };
+            let _ = self
+                .queue_event
+                .wait_interruptible_timeout(&mut queue, left);
+        }
+        queue.qp.is_some()
+    }
+
+    /// Reports every chain as lost that has not come back. The queue pair is destroyed.
+    pub(super) fn report_lost_chains(&self) {
+        for index in 0..CHAIN_SLOTS {
+            let before = {
+                let mut queue = self.send.lock();
+                match queue.slots.get(index) {
+                    Some(Use::Chain(..)) => queue.replace(index, Use::Free),
+                    _ => Use::Free,
+                }
+            };
+            if let Use::Chain(token, cookie) = before {
+                if let Some(sink) = self.group().conn(token) {
+                    sink.on_tx_done(cookie, false);
+                }
+            }
+        }
+    }
+
+    /// Waits while `busy` says so, for at most `timeout`; whoever changes that does it by
+    /// [`tell_waiters`](Self::tell_waiters). In a work item.
+    pub(super) fn wait_while(&self, timeout: Jiffies, busy: impl Fn() -> bool) {
+        let mut queue = self.send.lock();
+        if busy() {
+            let _ = self
+                .queue_event
+                .wait_interruptible_timeout(&mut queue, timeout);
+        }
+    }
+
+    /// Runs `change`, and wakes who waits for it.
+    pub(super) fn tell_waiters(&self, change: impl FnOnce()) {
+        let queue = self.send.lock();
+        change();
+        drop(queue);
+        self.queue_event.notify_all();
+    }
+
     /// Waits until no LLC message is under way any more, for at most `timeout_ms`. In a work item.
     pub(super) fn flush_llc(&self, timeout_ms: u32) {
         let deadline = Deadline::after(timeout_ms);
@@ -419,8 +591,8 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the group ends or cannot send yet; `ETIMEDOUT`, and `EIO` when the operation failed, both of
-    /// which end the group.
+    /// `ENOTCONN` when the link goes or cannot send yet; `ETIMEDOUT`, and `EIO` when the operation failed, both of
+    /// which end the link.
     fn key_operation(
         self: &Arc<Self>,
         post: impl FnOnce(&Qp<Events, Rts>, usize) -> Result,
@@ -431,7 +603,7 @@ impl LinkGroup {
             if queue.closed {
                 return Err(gone());
             }
-            if let Some(slot) = queue.take(FIRST_KEY, ALL_SLOTS) {
+            if let Some(slot) = queue.take(FIRST_KEY, FIRST_MOVE) {
                 break slot;
             }
             let left = deadline.left().ok_or(ETIMEDOUT)?;
@@ -451,7 +623,7 @@ impl LinkGroup {
         }
         queue.replace(slot, Use::Key);
         let ok = loop {
-            // When the group ends meanwhile, the queue pair keeps the region until it is destroyed.
+            // When the link goes meanwhile, the queue pair keeps the region until it is destroyed.
             if queue.closed {
                 return Err(gone());
             }

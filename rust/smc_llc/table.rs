@@ -8,6 +8,7 @@ use kernel::{
     sync::Arc, //
 };
 
+use super::link::Link;
 use crate::{
     kapi::random,
     proto::{
@@ -23,14 +24,18 @@ const INDEX_MASK: u32 = 0xff;
 /// Width of those bits.
 const INDEX_BITS: u32 = 8;
 
-/// A connection, as its link group sees it. All functions run with bottom halves off and must not sleep.
+/// A connection, as its link group sees it. All functions but one run with bottom halves off and must not sleep.
 pub(crate) trait ConnSink: Send + Sync {
-    /// A CDC message with the connection's token has arrived.
-    fn on_cdc(&self, bytes: &[u8; cdc::LEN]);
+    /// A CDC message with the connection's token has arrived on the link in this column.
+    fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize);
 
-    /// A chain that was posted with this cookie has been sent and acknowledged, or (`ok` is false) the link has failed
-    /// and [`on_link_dead`](ConnSink::on_link_dead) follows.
+    /// A chain that was posted with this cookie has been sent and acknowledged, or (`ok` is false) the link has failed,
+    /// and [`on_move`](ConnSink::on_move) or [`on_link_dead`](ConnSink::on_link_dead) follows.
     fn on_tx_done(&self, cookie: u64, ok: bool);
+
+    /// The link goes, and nothing that was sent over it will arrive any more: a connection that uses it has to take
+    /// another one. The one exception: runs in a work item and may sleep.
+    fn on_move(&self, from: &Arc<Link>);
 
     /// A slot has become free for this connection, which had asked for one in vain.
     fn on_slot(&self);
@@ -59,6 +64,12 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// The connection in one of the [`MAX_CONNS`] places.
+    pub(super) fn at(&self, place: usize) -> Option<Arc<dyn ConnSink>> {
+        let entry = self.places.get(place)?.as_ref()?;
+        Some(entry.sink.clone())
+    }
+
     /// An empty table.
     pub(super) fn new() -> Result<Self> {
         let mut places = KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?;

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::proto::cdc::Message;
-use crate::proto::conn::{ConnViolation, TxToken};
+use crate::proto::conn::{ConnViolation, Moving, RxEffects, Sorted, TxToken};
 
 use crate::common::{property, Rng};
 use crate::sim::{Pair, Setup, CLOSED, DONE};
@@ -275,6 +275,114 @@ fn validation_that_lies_behind_is_fine() {
         assert_eq!(got, ok, "{sent:#x} {received:#x}");
         assert_eq!(p.sides[1].conn.snapshot(), before);
     }
+}
+
+/// The columns of the links on which messages come.
+const OLD: usize = 0;
+const NEW: usize = 1;
+
+/// What a sender posts that changes links after so many chains have been acknowledged: those chains, the message that
+/// validates, and what it repeats and adds.
+fn change_of_links(acknowledged: usize) -> (Pair, Vec<Message>, Message, Vec<Message>) {
+    let mut p = Pair::new(Setup {
+        max_chain: 4,
+        ..Setup::default()
+    });
+    p.write(0, 12);
+    let chains: Vec<_> = p.sides[0].chains.drain(..).collect();
+    assert_eq!(chains.len(), 3);
+    for plan in chains.iter().take(acknowledged) {
+        let _ = p.sides[0].conn.tx_done(plan.token);
+    }
+    let validation = p.sides[0].conn.begin_failover().unwrap();
+    let again: Vec<_> = std::iter::from_fn(|| p.sides[0].conn.plan_tx(true))
+        .map(|plan| plan.cdc)
+        .collect();
+    let sent = chains.iter().map(|plan| plan.cdc).collect();
+    (p, sent, validation, again)
+}
+
+#[test]
+fn messages_of_the_new_link_wait_for_the_rest_of_the_old_one() {
+    // All orders of two completion queues.
+    for acknowledged in 0..=3usize {
+        for order in 0..64u32 {
+            let (p, sent, validation, again) = change_of_links(acknowledged);
+            let mut conn = p.sides[1].conn.clone();
+            let mut moving = Moving::new();
+            // More may have arrived than has been acknowledged.
+            let mut old = sent.iter().peekable();
+            let mut new = std::iter::once(&validation).chain(&again).peekable();
+            let mut arrived = 0;
+            let mut step = 0;
+            while old.peek().is_some() || new.peek().is_some() {
+                let from_old = new.peek().is_none()
+                    || (old.peek().is_some() && (order >> (step % 6)) & 1 == 1);
+                step += 1;
+                let (msg, link) = if from_old {
+                    (old.next().unwrap(), OLD)
+                } else {
+                    (new.next().unwrap(), NEW)
+                };
+                match moving.sort(&conn, msg, link) {
+                    Sorted::Take => arrived += conn.on_cdc(msg).unwrap().arrived,
+                    Sorted::Late => {
+                        assert_eq!(link, OLD);
+                        arrived += conn.on_late(msg).unwrap().arrived;
+                    }
+                    Sorted::Wait => assert!(msg.prod_flags.failover_validation),
+                    Sorted::Kept => assert_eq!(link, NEW),
+                }
+                if moving.is_due(&conn) {
+                    arrived += conn.on_moved(&mut moving).unwrap().arrived;
+                }
+            }
+            assert_eq!(arrived, 12, "{acknowledged} {order:#b}");
+            // The peer has caught up: from now on nothing may lie behind.
+            let mut behind = *again.last().unwrap_or(&sent[2]);
+            behind.seq = behind.seq.wrapping_add(1);
+            behind.prod = sent[0].prod;
+            if again.is_empty() {
+                continue;
+            }
+            let e = conn.on_cdc(&behind).unwrap_err();
+            assert_eq!(e, ConnViolation::ProducedTooMuch);
+            assert_eq!(conn.on_moved(&mut moving).unwrap(), RxEffects::default());
+        }
+    }
+}
+
+#[test]
+fn data_is_lost_when_the_rest_of_the_old_link_does_not_come() {
+    let (p, sent, validation, again) = change_of_links(3);
+    let mut conn = p.sides[1].conn.clone();
+    let mut moving = Moving::new();
+    // Two of three chains have arrived.
+    for msg in &sent[..2] {
+        assert_eq!(moving.sort(&conn, msg, OLD), Sorted::Take);
+        let _ = conn.on_cdc(msg).unwrap();
+    }
+    assert_eq!(moving.sort(&conn, &validation, NEW), Sorted::Wait);
+    for msg in &again {
+        assert_eq!(moving.sort(&conn, msg, NEW), Sorted::Kept);
+    }
+    assert!(!moving.is_due(&conn));
+    let before = conn.snapshot();
+    assert_eq!(conn.on_moved(&mut moving), Err(ConnViolation::DataLost));
+    assert_eq!(conn.snapshot(), before);
+    // That is said once.
+    assert!(!moving.is_due(&conn));
+    assert_eq!(moving.sort(&conn, &sent[2], OLD), Sorted::Late);
+}
+
+#[test]
+fn nothing_waits_for_a_connection_that_was_aborted() {
+    let (p, _, validation, _) = change_of_links(3);
+    let mut conn = p.sides[1].conn.clone();
+    conn.kill();
+    let mut moving = Moving::new();
+    assert_eq!(moving.sort(&conn, &validation, NEW), Sorted::Take);
+    let _ = conn.on_cdc(&validation).unwrap();
 }
 
 #[test]

@@ -29,23 +29,90 @@ fn peer(n: u8, active: bool) -> LinkPeer {
 }
 
 #[test]
-fn group_whose_queue_pair_number_is_used_anew_is_superseded() {
-    let links = [peer(1, false), peer(2, true)];
-    for role in [Role::Client, Role::Server] {
-        let group = Candidate {
-            identity: identity(role),
-            ending: false,
-            conns: 1,
-            max_conns: 255,
-            rtoken_free: true,
-            links: &links,
-        };
-        for link in &links {
-            assert!(is_superseded(&group, link.gid, link.qpn));
-        }
+fn link_whose_queue_pair_number_is_used_anew_is_superseded() {
+    for link in [peer(1, false), peer(2, true)] {
+        assert!(is_superseded(&link, link.gid, link.qpn));
         // The same number of another device, and another number of the same one, are somebody else's.
-        assert!(!is_superseded(&group, peer(3, true).gid, links[1].qpn));
-        assert!(!is_superseded(&group, links[1].gid, peer(3, true).qpn));
+        assert!(!is_superseded(&link, peer(3, true).gid, link.qpn));
+        assert!(!is_superseded(&link, link.gid, peer(3, true).qpn));
+    }
+}
+
+#[test]
+fn moved_connection_finds_its_peers_buffer_on_the_other_link() {
+    let token = |n: u32| Rtoken {
+        rkey: Rkey(n),
+        vaddr: Vaddr(u64::from(n) << 20),
+    };
+    let mut rows = [RtokenEntry::EMPTY; 3];
+    let mut t = RtokenTable::new(&mut rows);
+    let one = t.add(0, token(1)).unwrap();
+    t.set(one, 1, token(11)).unwrap();
+    t.add(0, token(2)).unwrap();
+
+    assert!(t.holds(0, token(1)) && t.holds(1, token(11)) && t.holds(0, token(2)));
+    assert_eq!(t.translate(0, token(1), 1), Some(token(11)));
+    assert_eq!(t.translate(1, token(11), 0), Some(token(1)));
+    assert_eq!(t.translate(0, token(1), 0), Some(token(1)));
+    // The peer has not told where the second one is on the other link, nor anything of a third one.
+    assert_eq!(t.translate(0, token(2), 1), None);
+    assert_eq!(t.translate(0, token(1), 2), None);
+    assert_eq!(t.translate(0, token(3), 1), None);
+    assert_eq!(t.translate(LINK_SLOTS, token(1), 0), None);
+    // The key alone is not enough: it may have been given to another buffer.
+    let other = Rtoken {
+        vaddr: Vaddr(5),
+        ..token(1)
+    };
+    assert!(!t.holds(0, other));
+    assert_eq!(t.translate(0, other, 1), None);
+    // Nor does it take that one away.
+    assert!(!t.remove(0, other));
+    assert!(t.remove(0, token(1)));
+    assert!(!t.holds(0, token(1)) && !t.holds(1, token(11)) && t.holds(0, token(2)));
+    assert!(!t.remove(0, token(1)));
+    assert_eq!(t.used(), 1);
+}
+
+#[test]
+fn link_that_fails_is_tried_again_less_and_less_often() {
+    let pauses: Vec<_> = (0..10).map(retry_ms).collect();
+    let s = |n: u32| Some(n * 1000);
+    let want = [
+        s(0),
+        s(2),
+        s(4),
+        s(8),
+        s(16),
+        s(32),
+        s(64),
+        s(128),
+        None,
+        None,
+    ];
+    assert_eq!(pauses, want);
+    assert_eq!(retry_ms(u32::MAX), None);
+}
+
+#[test]
+fn further_link_takes_a_device_of_its_own_and_rather_a_near_one() {
+    let far = Alternate {
+        used: false,
+        near: false,
+    };
+    let near = Alternate { near: true, ..far };
+    let used = Alternate { used: true, ..near };
+    let cases: [(&[Alternate], Option<usize>); 7] = [
+        (&[], None),
+        (&[used], None),
+        (&[far], Some(0)),
+        (&[used, far], Some(1)),
+        (&[far, near], Some(1)),
+        (&[far, used, near, near], Some(2)),
+        (&[far, far], Some(0)),
+    ];
+    for (ports, want) in cases {
+        assert_eq!(pick_alternate(ports), want, "{ports:?}");
     }
 }
 

@@ -84,6 +84,18 @@ impl NetNs {
         unsafe { &*net.cast() }
     }
 
+    /// A counted reference to a namespace, unless it goes away already.
+    ///
+    /// # Safety
+    ///
+    /// `net` must be valid memory of a namespace, as it is in an RCU read section for an interface that is there.
+    pub unsafe fn try_get(net: *mut bindings::net) -> Option<NetRef> {
+        // SAFETY: The caller vouches for the memory; the count says whether the namespace is alive.
+        let net = NonNull::new(unsafe { bindings::maybe_get_net(net) })?;
+        // SAFETY: The call above has counted the reference that is handed over here; the type is a transparent wrapper.
+        Some(unsafe { ARef::from_raw(net.cast()) })
+    }
+
     /// The C object.
     pub fn as_raw(&self) -> *mut bindings::net {
         self.0.get()

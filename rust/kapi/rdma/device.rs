@@ -39,7 +39,13 @@ use super::{
     from_err_ptr,
     AsNet, //
 };
-use crate::kapi::event::Event;
+use crate::kapi::{
+    event::Event,
+    net::{
+        NetNs,
+        NetRef, //
+    }, //
+};
 
 /// Added to the number of uses when the device goes, so that the sum is negative from then on.
 const CLOSED: i32 = i32::MIN;
@@ -244,6 +250,8 @@ pub struct GidEntry {
     pub mac: [u8; 6],
     /// VLAN id of its network interface; `0xffff` for none.
     pub vlan: u16,
+    /// Index of its network interface.
+    pub ifindex: i32,
 }
 
 impl DeviceUse {
@@ -346,6 +354,64 @@ impl DeviceUse {
     }
 }
 
+impl DeviceUse {
+    /// A RoCE v2 GID of `port` in `net` for a peer at `near`, and whether a subnet of its interface contains that.
+    ///
+    /// Best is one where it does; else the first one.
+    pub fn find_gid_near(
+        &self,
+        port: u32,
+        gids: u32,
+        net: &impl AsNet,
+        near: [u8; 4],
+    ) -> Option<(GidEntry, bool)> {
+        let find = |subnet_of: Option<[u8; 4]>| {
+            (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
+                // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
+                let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
+                GidRef::new(found)?.entry(net, subnet_of)
+            })
+        };
+        match find(Some(near)) {
+            Some(entry) => Some((entry, true)),
+            None => find(None).map(|entry| (entry, false)),
+        }
+    }
+
+    /// Whether the entry is still in the table of `port`, and a subnet of its interface, which is in `net`, contains
+    /// `near`.
+    pub fn gid_is_near(
+        &self,
+        port: u32,
+        entry: &GidEntry,
+        net: &impl AsNet,
+        near: [u8; 4],
+    ) -> bool {
+        // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
+        let found =
+            unsafe { bindings::rdma_get_gid_attr(self.raw(), port, i32::from(entry.index)) };
+        GidRef::new(found)
+            .and_then(|gid| gid.entry(net, Some(near)))
+            .is_some_and(|now| now.gid == entry.gid)
+    }
+
+    /// The namespace of the network interface of a GID, unless that or the namespace goes.
+    pub fn namespace_of(&self, port: u32, entry: &GidEntry) -> Option<NetRef> {
+        // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
+        let found =
+            unsafe { bindings::rdma_get_gid_attr(self.raw(), port, i32::from(entry.index)) };
+        let gid = GidRef::new(found)?;
+        let _rcu = rcu::read_lock();
+        // SAFETY: The entry is valid, and the RCU read lock is held.
+        let ndev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(gid.0.as_ptr()) };
+        let ndev = from_err_ptr(ndev).ok()?.as_ptr();
+        // SAFETY: The interface stays valid while the RCU read lock is held.
+        let net = unsafe { bindings::dev_net(ndev) };
+        // SAFETY: An interface's namespace stays in memory as long as the interface.
+        unsafe { NetNs::try_get(net) }
+    }
+}
+
 /// A counted reference to an entry of a GID table.
 ///
 /// # Invariants
@@ -384,7 +450,7 @@ impl GidRef {
         {
             return None;
         }
-        {
+        let ifindex = {
             let _rcu = rcu::read_lock();
             // SAFETY: The entry is valid, and the RCU read lock is held.
             let ndev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(self.0.as_ptr()) };
@@ -399,13 +465,16 @@ impl GidRef {
                     return None;
                 }
             }
-        }
+            // SAFETY: The interface is valid as above; its index does not change while it is in use.
+            unsafe { (*ndev).ifindex }
+        };
         let (mac, vlan) = self.l2()?;
         Some(GidEntry {
             index: attr.index,
             gid,
             mac,
             vlan,
+            ifindex,
         })
     }
 }

@@ -39,7 +39,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-pub use self::post::Write;
+pub use self::{
+    post::Write,
+    recv::Message, //
+};
 use super::{
     from_err_ptr,
     DeviceUse,
@@ -67,7 +70,7 @@ const MSG_LEN: usize = 44;
 /// Distance of two messages in the send buffer.
 const MSG_STRIDE: usize = 64;
 
-/// Bytes of the area into which the tails of overlong messages go; nobody reads it.
+/// Bytes of the area into which the tails of long messages go, one over the other.
 const TAIL_LEN: usize = 8192;
 
 /// Name under which the RDMA core lists our objects.
@@ -75,8 +78,8 @@ const OWNER: &CStr = c"smc_rs";
 
 /// What a queue pair tells its owner. All functions run in softirq and must not sleep.
 pub trait QpEvents: Send + Sync + 'static {
-    /// A message has arrived. `head` is its beginning, up to the length of a receive buffer; `len` its whole length.
-    fn received(&self, head: &[u8], len: usize);
+    /// A message has arrived.
+    fn received(&self, message: &Message<'_>);
 
     /// What was posted from `slot` has been sent and acknowledged (`ok`), or the queue pair has failed.
     fn sent(&self, slot: usize, ok: bool);
@@ -90,8 +93,10 @@ pub trait QpEvents: Send + Sync + 'static {
 pub struct QpConfig {
     /// Slots for chains of up to [`MAX_WRITES`] WRITEs and a message; they are counted first.
     pub chain_slots: usize,
-    /// Slots for single work requests, counted after those for chains.
+    /// Slots for single work requests, counted after those for chains. Behind them comes the one for long messages.
     pub single_slots: usize,
+    /// Bytes of a long message, at least 44.
+    pub long_len: usize,
     /// Receive buffers.
     pub recv_slots: usize,
     /// Bytes of a receive buffer, at least 44.
@@ -226,8 +231,10 @@ impl<H: QpEvents> Qp<H, Rtr> {
     pub fn into_rts(self, psn: u32) -> Result<Qp<H, Rts>> {
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_RTS,
-            timeout: 15,
-            retry_cnt: 7,
+            // 4.096 µs × 2^16, and seven attempts: a dead path is noticed after some two seconds. Software devices take
+            // a count of 7 as endless.
+            timeout: 16,
+            retry_cnt: 6,
             rnr_retry: 7,
             sq_psn: psn,
             max_rd_atomic: 1,
@@ -376,6 +383,8 @@ struct Block<H: QpEvents> {
     max_sge: usize,
     /// How many slots take chains.
     chain_slots: usize,
+    /// The slot for long messages.
+    long_slot: usize,
     /// Bytes of a receive buffer.
     recv_len: usize,
     /// Whether receive buffers have a tail.
@@ -396,6 +405,8 @@ struct Block<H: QpEvents> {
     recv: KVec<RecvCtx<H>>,
     /// Memory of the send slots.
     send_buf: MsgBuf,
+    /// Memory of the long message.
+    long_buf: MsgBuf,
     /// Memory of the receive buffers.
     recv_buf: MsgBuf,
     /// Memory for tails.
@@ -470,8 +481,12 @@ impl<H: QpEvents> Core<H> {
         let slots = config
             .chain_slots
             .checked_add(config.single_slots)
+            .and_then(|v| v.checked_add(1))
             .ok_or(EINVAL)?;
-        if config.recv_len < MSG_LEN || config.chain_slots == 0 || config.recv_slots == 0 {
+        if config.recv_len.min(config.long_len) < MSG_LEN
+            || config.chain_slots == 0
+            || config.recv_slots == 0
+        {
             return Err(EINVAL);
         }
         // One chain has at most `MAX_WRITES` WRITEs and a SEND; one more is for the marker at the end.
@@ -569,7 +584,9 @@ impl<H: QpEvents> Core<H> {
         let from_device = bindings::dma_data_direction_DMA_FROM_DEVICE;
         let recv_total = recv_len.checked_mul(config.recv_slots).ok_or(EINVAL)?;
         let send_total = slots.checked_mul(MSG_STRIDE).ok_or(EINVAL)?;
+        let long_slot = slots.checked_sub(1).ok_or(EINVAL)?;
         let send_buf = MsgBuf::new(device, send_total, to_device)?;
+        let long_buf = MsgBuf::new(device, config.long_len, to_device)?;
         let recv_buf = MsgBuf::new(device, recv_total, from_device)?;
         let tail_buf = MsgBuf::new(device, TAIL_LEN, from_device)?;
         let mut send = KVec::with_capacity(slots, GFP_KERNEL)?;
@@ -588,6 +605,7 @@ impl<H: QpEvents> Core<H> {
                 inline: false,
                 max_sge,
                 chain_slots: config.chain_slots,
+                long_slot,
                 recv_len,
                 tail,
                 lkey: pd.local_key(),
@@ -599,6 +617,7 @@ impl<H: QpEvents> Core<H> {
                 send,
                 recv,
                 send_buf,
+                long_buf,
                 recv_buf,
                 tail_buf,
                 events,

@@ -28,11 +28,16 @@ use crate::kapi::event::Event;
 /// The address family of IPv4.
 const AF_INET: u16 = 2;
 
+/// How long the first attempt waits for the next hop, each further one twice as long.
+const FIRST_STEP_MS: u32 = 20;
+
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// Ethernet address of the next hop: the peer's own if it is on the same network.
     pub next_hop: [u8; 6],
+    /// Ethernet address of the interface on which the way begins.
+    pub source: [u8; 6],
     /// Whether a router lies between.
     pub gateway: bool,
 }
@@ -82,14 +87,44 @@ fn sockaddr(addr: [u8; 4]) -> bindings::sockaddr_in {
 
 /// Looks up the route from `local` to `peer` in `net` and resolves the Ethernet address of its next hop.
 ///
-/// May sleep, for at most `timeout_ms`.
+/// With an interface's index in `via` the way begins there, as if the peer were on its network if no route says
+/// otherwise. May sleep, for at most `timeout_ms`.
 ///
 /// # Errors
 ///
 /// `ENETUNREACH`, `EHOSTUNREACH` and the like without a route; `ETIMEDOUT` when the next hop does not answer.
-pub fn resolve(net: &impl AsNet, local: [u8; 4], peer: [u8; 4], timeout_ms: u32) -> Result<Route> {
+pub fn resolve(
+    net: &impl AsNet,
+    via: Option<i32>,
+    local: [u8; 4],
+    peer: [u8; 4],
+    timeout_ms: u32,
+) -> Result<Route> {
+    let mut left = timeout_ms;
+    let mut step = FIRST_STEP_MS;
+    loop {
+        // The RDMA core asks for the address, and does not notice an answer that comes before it waits for one.
+        let now = left.min(step);
+        match resolve_once(net, via, local, peer, now) {
+            Err(e) if e == ETIMEDOUT && left > now => {}
+            result => return result,
+        }
+        left = left.saturating_sub(now);
+        step = step.saturating_mul(2);
+    }
+}
+
+/// One attempt of [`resolve`].
+fn resolve_once(
+    net: &impl AsNet,
+    via: Option<i32>,
+    local: [u8; 4],
+    peer: [u8; 4],
+    timeout_ms: u32,
+) -> Result<Route> {
     let addr = bindings::rdma_dev_addr {
         net: net.as_net().as_ptr(),
+        bound_dev_if: via.unwrap_or(0),
         ..Default::default()
     };
     let request = KBox::pin_init(
@@ -132,8 +167,10 @@ pub fn resolve(net: &impl AsNet, local: [u8; 4], peer: [u8; 4], timeout_ms: u32)
     // SAFETY: The resolution has ended, so that nobody writes the address any more.
     let resolved = unsafe { ptr::read(request.addr.get()) };
     let [a, b, c, d, e, f, ..] = resolved.dst_dev_addr;
+    let [s, t, u, v, w, x, ..] = resolved.src_dev_addr;
     Ok(Route {
         next_hop: [a, b, c, d, e, f],
+        source: [s, t, u, v, w, x],
         gateway: resolved.network == bindings::rdma_network_type_RDMA_NETWORK_IPV4,
     })
 }

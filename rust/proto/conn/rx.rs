@@ -170,12 +170,18 @@ impl Conn {
     ///
     /// Only its sequence number counts: what the peer knows to be delivered must have arrived.
     fn on_validation(&mut self, seq: u16) -> Result<RxEffects, ConnViolation> {
-        let ahead = seq.wrapping_sub(self.seq_recv);
-        if ahead != 0 && ahead < SEQ_HALF {
+        if self.lags(seq) {
             return Err(ConnViolation::DataLost);
         }
         self.peer_moved = true;
         Ok(RxEffects::default())
+    }
+
+    /// Whether a message of the peer has not been taken in that it knows to be delivered. What it says does not matter
+    /// to a connection that keeps no numbers any more.
+    pub(super) fn lags(&self, seq: u16) -> bool {
+        let ahead = seq.wrapping_sub(self.seq_recv);
+        !self.dead && ahead != 0 && ahead < SEQ_HALF
     }
 
     /// Remembers close flags and returns the new ones. An abort is answered by an abort.

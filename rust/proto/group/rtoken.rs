@@ -151,6 +151,34 @@ impl<'a> RtokenTable<'a> {
             .is_some_and(|i| self.set(i, new, token).is_ok())
     }
 
+    /// Whether a buffer has exactly this token on a link.
+    pub fn holds(&self, link: usize, token: Rtoken) -> bool {
+        self.row_of(link, token).is_some()
+    }
+
+    /// The token on the link `to` of the buffer that has this token on the link `from`: where a connection that moves
+    /// writes from then on.
+    pub fn translate(&self, from: usize, token: Rtoken, to: usize) -> Option<Rtoken> {
+        self.get(self.row_of(from, token)?, to)
+    }
+
+    /// Forgets the buffer that has exactly this token on a link, on all links; says whether there was one.
+    ///
+    /// For a handshake that stored it and has come to nothing: the peer may have given the key to another buffer since.
+    pub fn remove(&mut self, link: usize, token: Rtoken) -> bool {
+        let row = self.row_of(link, token);
+        if let Some(row) = row {
+            self.clear(row);
+        }
+        row.is_some()
+    }
+
+    /// The row that has exactly this token on a link.
+    fn row_of(&self, link: usize, token: Rtoken) -> Option<RtokenIndex> {
+        self.find(link, token.rkey)
+            .filter(|i| self.get(*i, link) == Some(token))
+    }
+
     /// Forgets the buffer that has this key on this link, on all links.
     ///
     /// Returns whether there was one.

@@ -10,6 +10,9 @@ use crate::proto::ids::{
 };
 use crate::proto::llc::AddLink;
 
+/// How long it takes until a link is tried again that could not be added.
+const RETRY_MS: u32 = 2_000;
+
 /// How the links lie; the numbers and words are those of the tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupType {
@@ -148,6 +151,34 @@ impl AddContext {
         let mtu = sent.mtu.agree(m.mtu)?;
         let new = self.result(self.own_alternate, self.peer_repeats(m.gid, m.mac))?;
         Some((new, mtu))
+    }
+}
+
+/// A port of ours at which a further link might begin: it works, and belongs to another device than the first link's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alternate {
+    /// Another link of the group is at its device already.
+    pub used: bool,
+    /// The peer is on its network, as far as that is known.
+    pub near: bool,
+}
+
+/// Which port a further link takes: one whose device has no link of the group yet, best one that the peer is near to.
+///
+/// Whether the peer can be reached at all shows when its address is known: CONFIRM LINK has the last word.
+pub fn pick_alternate(ports: &[Alternate]) -> Option<usize> {
+    (0..ports.len())
+        .filter(|i| ports.get(*i).is_some_and(|p| !p.used))
+        .min_by_key(|i| ports.get(*i).map(|p| !p.near))
+}
+
+/// How long a side that has a device for a further link waits before it tries again, after so many failures in a row, in
+/// milliseconds; nothing when it waits for a change of ports. RFC 7609 leaves that open.
+pub const fn retry_ms(failures: u32) -> Option<u32> {
+    match failures {
+        0 => Some(0),
+        1..=7 => Some(RETRY_MS << failures.saturating_sub(1)),
+        _ => None,
     }
 }
 

@@ -10,10 +10,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-use super::{
-    DeviceUse,
-    MSG_LEN, //
-};
+use super::DeviceUse;
 
 /// Memory for messages, mapped for the device.
 ///
@@ -72,16 +69,28 @@ impl MsgBuf {
     }
 
     /// Copies a message to `offset` and gives it to the device.
-    pub(super) fn put(&self, offset: usize, msg: &[u8; MSG_LEN]) -> Result<u64> {
-        let addr = self.at(offset, MSG_LEN)?;
+    pub(super) fn put(&self, offset: usize, msg: &[u8]) -> Result<u64> {
+        let addr = self.at(offset, msg.len())?;
         let to = self.memory.wrapping_add(offset);
         // SAFETY: The range lies in the memory, as `at` checked. It belongs to the caller's slot alone.
-        unsafe { to.copy_from_nonoverlapping(msg.as_ptr(), MSG_LEN) };
+        unsafe { to.copy_from_nonoverlapping(msg.as_ptr(), msg.len()) };
         // SAFETY: The device is valid, as it is in use; the range is mapped.
         unsafe {
-            bindings::ib_dma_sync_single_for_device(self.device.raw(), addr, MSG_LEN, self.dir)
+            bindings::ib_dma_sync_single_for_device(self.device.raw(), addr, msg.len(), self.dir)
         };
         Ok(addr)
+    }
+
+    /// Copies out what the device has written from the beginning on; it may be writing there again.
+    pub(super) fn copy_out(&self, out: &mut [u8]) -> Result {
+        self.take(0, out.len())?;
+        for (index, byte) in out.iter_mut().enumerate() {
+            let from = self.memory.wrapping_add(index);
+            // SAFETY: The byte lies in the memory, as `take` checked. The volatile read of a byte that the device may be
+            // writing gives some value.
+            *byte = unsafe { from.read_volatile() };
+        }
+        Ok(())
     }
 
     /// Takes `len` bytes at `offset` from the device.

@@ -131,6 +131,40 @@ impl<H: QpEvents> Qp<H, Rts> {
         self.core.post(ctx, first)
     }
 
+    /// Posts a message of any length up to that of the configuration, from the slot for such. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_chain`](Self::post_chain).
+    pub fn post_long(&self, msg: &[u8]) -> Result {
+        let block = self.core.block();
+        let ctx = block.send.get(block.long_slot).ok_or(EINVAL)?;
+        ctx.take()?;
+        let mut sge = bindings::ib_sge {
+            addr: 0,
+            length: 0,
+            lkey: self.core.pd.local_key(),
+        };
+        match (block.long_buf.put(0, msg), u32::try_from(msg.len())) {
+            (Ok(addr), Ok(length)) => {
+                sge.addr = addr;
+                sge.length = length;
+            }
+            _ => {
+                ctx.state.store(SLOT_FREE, Release);
+                return Err(EINVAL);
+            }
+        }
+        let mut send = bindings::ib_send_wr::default();
+        send.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
+        send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
+        send.send_flags =
+            bindings::ib_send_flags_IB_SEND_SIGNALED | bindings::ib_send_flags_IB_SEND_SOLICITED;
+        send.sg_list = &mut sge;
+        send.num_sge = 1;
+        self.core.post(ctx, &mut send)
+    }
+
     /// Posts the registration of a region under its present key. Any context.
     ///
     /// [`QpEvents::sent`] tells the end; then [`take_region`](Self::take_region) frees the slot.

@@ -21,10 +21,54 @@ use kernel::{
 use smc_bindings as bindings;
 
 use super::{
+    buffer::MsgBuf,
     Block,
     QpEvents,
     TAIL_LEN, //
 };
+
+/// A message that has arrived.
+pub struct Message<'a> {
+    /// Its beginning, up to the length of a receive buffer.
+    head: &'a [u8],
+    /// Its whole length.
+    len: usize,
+    /// Where the rest of it is, unless another long message has followed.
+    tail: Option<&'a MsgBuf>,
+}
+
+impl Message<'_> {
+    /// The beginning of the message, up to the length of a receive buffer.
+    pub fn head(&self) -> &[u8] {
+        self.head
+    }
+
+    /// Its whole length.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies the message out, as much as `out` takes; returns how much that is.
+    ///
+    /// The end of a message that is longer than a receive buffer is that of the last one of this kind: a peer that
+    /// sends two at a time spoils the first.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let len = self.len.min(out.len());
+        let near = len.min(self.head.len());
+        let (Some((first, rest)), Some(head)) = (
+            out.get_mut(..len)
+                .and_then(|o| o.split_at_mut_checked(near)),
+            self.head.get(..near),
+        ) else {
+            return 0;
+        };
+        first.copy_from_slice(head);
+        match self.tail {
+            Some(tail) if !rest.is_empty() && tail.copy_out(rest).is_ok() => len,
+            _ => near,
+        }
+    }
+}
 
 /// A receive buffer.
 ///
@@ -78,7 +122,12 @@ impl<H: QpEvents> RecvCtx<H> {
             // SAFETY: The buffer has `recv_len` bytes at `offset` and is not posted: the device does not touch it
             // before it is posted again below, and nobody else knows it.
             let bytes = unsafe { core::slice::from_raw_parts(from.cast_const(), head) };
-            block.events.received(bytes, len);
+            let tail = block.tail.then_some(&block.tail_buf);
+            block.events.received(&Message {
+                head: bytes,
+                len,
+                tail,
+            });
         }
         // `Core::drop` waits for this reader between setting `closing` and destroying the queue pair.
         let guard = rcu::read_lock();

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links that come into a group: the first contact, offers of the server, and the client's answer (RFC 7609, sections
+//! 3.5.1 and 3.5.5.1).
+//!
+//! The protocol core says what is sent, what is awaited and what has come of it ([`Addition`]); this file makes the
+//! hardware, writes the messages and waits. One work item of the group runs these exchanges, and those that end links;
+//! only a first contact runs in its handshake.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    flow::{
+        Column,
+        Outcome,
+        Started,
+        Text,
+        What, //
+    },
+    gone,
+    group::LinkGroup,
+    link::{
+        Link,
+        PeerLink, //
+    },
+};
+use crate::{
+    proto::{
+        group::{
+            judge_confirm_link,
+            next_link_id,
+            respond,
+            AddContext,
+            AddEvent,
+            Addition,
+            Context,
+            End,
+            Exchange,
+            FlowId,
+            GroupType,
+            LinkEvent,
+            LinkState,
+            Order,
+            Say,
+            Via, //
+        },
+        ids::{
+            Gid,
+            LinkId,
+            Role, //
+        },
+        llc::{
+            AddLink,
+            Body,
+            ConfirmLink,
+            DeleteLink,
+            Extension,
+            Gids,
+            Llc,
+            MovedRtoken,
+            MovedRtokens,
+            ReqAddLink,
+            Version, //
+        },
+        DeclineReason, //
+    },
+    smc_ib::{
+        self,
+        Path,
+        Start, //
+    },
+};
+
+/// A link on its way into the group.
+struct Adding {
+    /// The exchange.
+    id: FlowId,
+    /// Where it stands.
+    run: Addition,
+    /// A link that is there already; the new one itself on a first contact.
+    old: Arc<Link>,
+    /// The new link.
+    new: Arc<Link>,
+    /// It is the first link.
+    first: bool,
+    /// What was known when it was offered.
+    context: Option<AddContext>,
+    /// What the server has offered.
+    sent: Option<AddLink<'static>>,
+    /// How the links lie with it.
+    becomes: GroupType,
+    /// Our keys on it.
+    keys: KVec<MovedRtoken>,
+    /// The client has refused it.
+    refused: bool,
+    /// Why a first contact is declined if this fails.
+    why: DeclineReason,
+}
+
+/// What this side knows when a further link is to be made.
+struct Outlook {
+    /// For the core.
+    context: AddContext,
+    /// The link beside which it would lie.
+    base: Arc<Link>,
+    /// Where it would begin.
+    start: Start,
+}
+
+impl LinkGroup {
+    /// Makes a link in a free column. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the group ends; `ENOSPC` without a free column; what the device says.
+    pub(super) fn new_link(
+        self: &Arc<Self>,
+        start: &Start,
+        id: Option<LinkId>,
+    ) -> Result<Arc<Link>> {
+        let free = |state: &super::flow::LlcState| {
+            state.columns.iter().position(Option::is_none).ok_or(ENOSPC)
+        };
+        // Links come one at a time, so that the column stays free.
+        let column = free(&self.llc.lock())?;
+        let link = Link::new(self, column, start, id)?;
+        let mut column = Column {
+            link: link.clone(),
+            state: LinkState::Unused,
+            spare: false,
+            leaving: false,
+        };
+        let _ = column.state.on(LinkEvent::Made);
+        let entered = {
+            let mut state = self.llc.lock();
+            let closed = state.is_closed();
+            if let Some(id) = id {
+                state.last_id = id.get();
+            }
+            match state.columns.get_mut(link.column()) {
+                Some(place @ None) if !closed => {
+                    *place = Some(column);
+                    true
+                }
+                _ => false,
+            }
+        };
+        // Whoever ends the links of a device has seen this one, or is seen here.
+        if !entered || start.device().is_going() {
+            link.take_apart();
+            self.forget_link(&link);
+            return Err(gone());
+        }
+        Ok(link)
+    }
+
+    /// Goes on with what the peer has begun, and begins what is wanted here. The work item of
+    /// [`look_after_links`](Self::look_after_links).
+    pub(super) fn change_links(self: &Arc<Self>) {
+        loop {
+            self.ask_for_link();
+            // A temporary guard would live as long as the exchange.
+            let next = self.llc.lock().next_change();
+            let Some(Started { id, what }) = next else {
+                return;
+            };
+            match what {
+                What::Offer(wish) => self.offer(id, wish),
+                What::Take(text, column) => self.take_offer(id, &text, column),
+                What::Delete(m, over) => self.delete(id, m, over),
+            }
+        }
+    }
+
+    /// A device or port has been found: a further link may be possible now. Any context.
+    pub(super) fn port_found(self: &Arc<Self>) {
+        self.llc.lock().forget_failures();
+        self.want_link();
+    }
+
+    /// A further link is wanted if it would help. Any context.
+    pub(super) fn want_link(self: &Arc<Self>) {
+        {
+            let mut state = self.llc.lock();
+            if state.max_links <= 1 || !state.kind.wants_link() {
+                return;
+            }
+            state.want_add = true;
+        }
+        self.look_after_links();
+    }
+
+    /// Client: asks the server for a further link, if one is wanted and there is a device for it. Nothing waits for the
+    /// answer, which is the server's offer (RFC 7609, section 3.5.5.1.2).
+    fn ask_for_link(self: &Arc<Self>) {
+        {
+            let mut state = self.llc.lock();
+            if self.role() != Role::Client || !core::mem::take(&mut state.want_add) {
+                return;
+            }
+        }
+        let Some(outlook) = self.outlook(None) else {
+            return;
+        };
+        if !outlook.context.own_alternate {
+            return;
+        }
+        let gids = [outlook.base.start().gid(), outlook.start.gid()];
+        let body = Body::ReqAddLink(ReqAddLink {
+            gids: Gids::new(&gids),
+        });
+        let mut bytes = [0; 60];
+        if let Ok(len) = Llc::request(Version::V2, body).encode(&mut bytes) {
+            if let Some(message) = bytes.get(..len) {
+                outlook.base.send_long(message);
+            }
+        }
+    }
+
+    /// What this side knows when a further link is to be made; the peer's GID on it where that is known. Nothing without
+    /// an active link. May sleep.
+    fn outlook(&self, near: Option<Gid>) -> Option<Outlook> {
+        let (base, group, max_links, free_slot) = {
+            let state = self.llc.lock();
+            let base = state.others(None).find(|c| !c.spare)?.link.clone();
+            let free = state.columns.iter().any(Option::is_none);
+            (base, state.kind, state.max_links, free)
+        };
+        let peer = base.peer()?;
+        let used = |start: &Start| {
+            self.links()
+                .any(|link| !link.is_lost() && link.start().is_at(start.device()))
+        };
+        let other = smc_ib::find_alternate(base.start(), near.unwrap_or(peer.gid), used);
+        let context = AddContext {
+            group,
+            own_alternate: other.is_some(),
+            peer_gid: peer.gid,
+            peer_mac: peer.mac,
+            compare_mac: false,
+            max_links,
+            free_slot,
+        };
+        let start = other.unwrap_or_else(|| base.start().clone());
+        Some(Outlook {
+            context,
+            base,
+            start,
+        })
+    }
+
+    /// Server: offers a link if that would help; a wish is refused otherwise.
+    fn offer(self: &Arc<Self>, id: FlowId, wish: Option<(Text, usize)>) {
+        let near = wish.as_ref().and_then(|(text, _)| match Llc::decode(text) {
+            Ok(Llc {
+                body: Body::ReqAddLink(m),
+                ..
+            }) => m.gids.iter().last(),
+            _ => None,
+        });
+        let outlook = self
+            .outlook(near)
+            .filter(|o| o.context.may_offer(Role::Server));
+        let Some(outlook) = outlook else {
+            if let Some((text, column)) = wish {
+                self.refuse_wish(&text, column);
+            }
+            self.finish_exchange(id);
+            return;
+        };
+        let (run, order) = Addition::offer(Version::V2);
+        let failed = match self.prepare_offer(id, run, &outlook) {
+            Ok(mut adding) => self.obey(&mut adding, order) == End::GivenUp && !adding.refused,
+            Err(_) => {
+                self.finish_exchange(id);
+                true
+            }
+        };
+        if failed && outlook.context.own_alternate {
+            self.llc.lock().add_failed(self.now_ms());
+        }
+    }
+
+    /// Server: answers a wish for a link that cannot be fulfilled.
+    fn refuse_wish(self: &Arc<Self>, text: &Text, column: usize) {
+        let Ok(msg) = Llc::decode(text) else {
+            return;
+        };
+        let (link, reply) = {
+            let mut state = self.llc.lock();
+            let Some(link) = state.link(column) else {
+                return;
+            };
+            let ids = state.ids();
+            let context = Context {
+                role: self.role(),
+                link: column,
+                links: &ids,
+            };
+            let reply = respond(&msg, &mut state.table(), &context);
+            (link, reply)
+        };
+        self.act_on(&link, reply);
+    }
+
+    /// Server: makes the link that is offered.
+    fn prepare_offer(
+        self: &Arc<Self>,
+        id: FlowId,
+        run: Addition,
+        outlook: &Outlook,
+    ) -> Result<Adding> {
+        let number = {
+            let state = self.llc.lock();
+            let ids = state.ids();
+            next_link_id(state.last_id, ids.iter().flatten().copied()).ok_or(ENOSPC)?
+        };
+        let new = self.new_link(&outlook.start, Some(number))?;
+        let mut adding = self.adding(id, run, &outlook.base, &new)?;
+        adding.context = Some(outlook.context);
+        Ok(adding)
+    }
+
+    /// A link that was just made is on its way: its keys, and that others know.
+    fn adding(
+        self: &Arc<Self>,
+        id: FlowId,
+        run: Addition,
+        old: &Arc<Link>,
+        new: &Arc<Link>,
+    ) -> Result<Adding> {
+        self.llc.lock().adding = Some(new.column());
+        match self.keys_for_link(old, new) {
+            Ok(keys) => Ok(Adding {
+                id,
+                run,
+                old: old.clone(),
+                new: new.clone(),
+                first: false,
+                context: None,
+                sent: None,
+                becomes: GroupType::None,
+                keys,
+                refused: false,
+                why: DeclineReason::TIMEOUT_CL,
+            }),
+            Err(e) => {
+                self.give_link_up(new);
+                Err(e)
+            }
+        }
+    }
+
+    /// Our end of a new link, as ADD LINK describes it.
+    fn describe(new: &Link) -> AddLink<'static> {
+        let local = new.local();
+        AddLink {
+            mac: local.mac,
+            gid: local.gid,
+            qpn: local.qpn,
+            link_num: new.known_id().map_or(0, LinkId::get),
+            mtu: local.mtu,
+            psn: local.psn,
+            rejected: false,
+            reject_reason: 0,
+            ext: None,
+        }
+    }
+
+    /// Client: takes the server's offer or refuses it.
+    fn take_offer(self: &Arc<Self>, id: FlowId, text: &Text, column: usize) {
+        let old = self.llc.lock().link(column);
+        let (Some(old), Ok(msg)) = (old, Llc::decode(text)) else {
+            self.finish_exchange(id);
+            return;
+        };
+        let Body::AddLink(m) = &msg.body else {
+            self.finish_exchange(id);
+            return;
+        };
+        let (run, order) = Addition::accept(Version::V2);
+        let outlook = self.outlook(Some(m.gid));
+        let failed = match self.prepare_answer(id, run, &old, m, outlook.as_ref()) {
+            Ok(mut adding) => self.obey(&mut adding, order) == End::GivenUp,
+            Err(reason) => {
+                Self::response(&old, Body::AddLink(m.rejection(reason)));
+                self.finish_exchange(id);
+                true
+            }
+        };
+        if failed && outlook.is_some_and(|o| o.context.own_alternate) {
+            // The server does not ask again by itself.
+            self.llc.lock().add_failed(self.now_ms());
+        }
+    }
+
+    /// Client: makes our end of the link that the server offers.
+    ///
+    /// # Errors
+    ///
+    /// The reason to reject the offer with.
+    fn prepare_answer(
+        self: &Arc<Self>,
+        id: FlowId,
+        run: Addition,
+        old: &Arc<Link>,
+        m: &AddLink<'_>,
+        outlook: Option<&Outlook>,
+    ) -> Result<Adding, u8> {
+        let none = AddLink::NO_ALT_PATH;
+        let known = self.llc.lock().by_id(m.link_num).is_some();
+        let outlook = outlook.ok_or(none)?;
+        if known || !self.is_active() {
+            return Err(none);
+        }
+        let becomes = outlook.context.judge_request(m)?;
+        let path = outlook.start.to(m.gid).map_err(|_| none)?;
+        let number = LinkId::new(m.link_num).ok_or(none)?;
+        let new = self
+            .new_link(&outlook.start, Some(number))
+            .map_err(|_| none)?;
+        let mut adding = self.adding(id, run, old, &new).map_err(|_| none)?;
+        adding.becomes = becomes;
+        if self.tie(&adding, &path, m).is_err() {
+            self.give_link_up(&new);
+            return Err(none);
+        }
+        Ok(adding)
+    }
+
+    /// Ties our end of a new link to the peer's, and stores the peer's keys on it.
+    fn tie(&self, adding: &Adding, path: &Path, m: &AddLink<'_>) -> Result {
+        let peer = PeerLink {
+            qpn: m.qpn,
+            psn: m.psn,
+            gid: m.gid,
+            mac: m.mac,
+            mtu: m.mtu,
+        };
+        adding.new.connect(path, &peer)?;
+        if let Some(ext) = &m.ext {
+            let mut state = self.llc.lock();
+            let mut table = state.table();
+            for moved in ext.rtokens.iter() {
+                // What names no buffer that is known is not used by anybody here.
+                let _ = table.add_moved(adding.old.column(), adding.new.column(), &moved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what an addition asks for, until it is over.
+    fn obey(self: &Arc<Self>, adding: &mut Adding, mut order: Order) -> End {
+        loop {
+            if order.end == Some(End::Linked) && self.linked(adding).is_err() {
+                order = adding.run.on(AddEvent::Failed);
+                order.end = Some(End::GivenUp);
+                order.say = None;
+            }
+            if let Some(wait) = order.wait {
+                let awaited = wait.awaited(adding.old.column(), adding.new.column());
+                self.expect(adding.id, awaited);
+            }
+            let said = match order.say {
+                Some((what, via)) => self.say(adding, what, via),
+                None => true,
+            };
+            if let Some(end) = order.end {
+                self.llc.lock().adding = None;
+                if end == End::GivenUp && !adding.first {
+                    self.give_link_up(&adding.new);
+                }
+                self.finish_exchange(adding.id);
+                return end;
+            }
+            let event = match order.wait {
+                Some(wait) if said => match self.await_message(adding.id, wait.limit_ms) {
+                    Outcome::Message(text) => self.arrived(adding, &text),
+                    Outcome::LinkGone => AddEvent::LinkGone,
+                    Outcome::TimedOut => AddEvent::TimedOut,
+                    Outcome::Ended => AddEvent::Failed,
+                },
+                _ => AddEvent::Failed,
+            };
+            order = adding.run.on(event);
+        }
+    }
+
+    /// Takes in what an addition waited for.
+    fn arrived(self: &Arc<Self>, adding: &mut Adding, text: &Text) -> AddEvent {
+        let Ok(msg) = Llc::decode(text) else {
+            return AddEvent::Failed;
+        };
+        match &msg.body {
+            Body::AddLink(m) => self.offer_answered(adding, m),
+            Body::ConfirmLink(m) => match self.confirmed(adding, m) {
+                Ok(()) => AddEvent::Confirmed,
+                Err(why) => {
+                    adding.why = why;
+                    AddEvent::Failed
+                }
+            },
+            _ => AddEvent::Failed,
+        }
+    }
+
+    /// Server: the client's answer to an offer.
+    fn offer_answered(self: &Arc<Self>, adding: &mut Adding, m: &AddLink<'_>) -> AddEvent {
+        let (Some(context), Some(sent)) = (&adding.context, &adding.sent) else {
+            return AddEvent::Refused;
+        };
+        let Some((becomes, mtu)) = context.judge_response(sent, m) else {
+            adding.refused = true;
+            return AddEvent::Refused;
+        };
+        adding.becomes = becomes;
+        let m = AddLink { mtu, ..*m };
+        let ready = adding
+            .new
+            .start()
+            .to(m.gid)
+            .map_err(|_| ENETUNREACH)
+            .and_then(|path| self.tie(adding, &path, &m))
+            .and_then(|()| adding.new.begin_sending())
+            .and_then(|()| self.validate_link(&adding.new));
+        match ready {
+            Ok(()) => AddEvent::Accepted,
+            Err(_) => AddEvent::Failed,
+        }
+    }
+
+    /// CONFIRM LINK or its answer has come.
+    fn confirmed(self: &Arc<Self>, adding: &Adding, m: &ConfirmLink) -> Result<(), DeclineReason> {
+        let max_links = self.llc.lock().max_links;
+        let agreed = judge_confirm_link(m, adding.new.known_id(), max_links)?;
+        adding.new.set_id(agreed.id);
+        {
+            let mut state = self.llc.lock();
+            state.max_links = agreed.max_links;
+            state.last_id = agreed.id.get();
+        }
+        if adding.run.role() == Role::Client {
+            // Our answer goes over the new link.
+            self.make_ready(adding)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a new link send, and makes our keys on it valid.
+    fn make_ready(self: &Arc<Self>, adding: &Adding) -> Result<(), DeclineReason> {
+        adding
+            .new
+            .begin_sending()
+            .map_err(|_| DeclineReason::ERR_RDYLNK)?;
+        if adding.first {
+            self.validate_early()
+        } else {
+            self.validate_link(&adding.new)
+        }
+        .map_err(|_| DeclineReason::ERR_REGBUF)
+    }
+
+    /// Sends a message of an addition; says whether it will be sent.
+    fn say(self: &Arc<Self>, adding: &mut Adding, what: Say, via: Via) -> bool {
+        let link = match via {
+            Via::Old => &adding.old,
+            Via::New => &adding.new,
+        };
+        let server = adding.run.role() == Role::Server;
+        match what {
+            Say::AddLink => {
+                let sent = Self::describe(&adding.new);
+                adding.sent = Some(sent);
+                let old = &adding.old;
+                let body = Body::AddLink(AddLink {
+                    ext: Some(Extension {
+                        direct: old.is_direct(),
+                        client_gid: old.peer().map_or(Gid::ZERO, |peer| peer.gid),
+                        rtokens: MovedRtokens::new(&adding.keys),
+                    }),
+                    ..sent
+                });
+                let msg = if server {
+                    Llc::request(Version::V2, body)
+                } else {
+                    Llc::response(Version::V2, body)
+                };
+                let Ok(mut bytes) = KVec::from_elem(0, super::send::LONG_LEN, GFP_KERNEL) else {
+                    return false;
+                };
+                match msg.encode(&mut bytes) {
+                    Ok(len) => bytes.get(..len).is_some_and(|bytes| link.send_long(bytes)),
+                    Err(_) => false,
+                }
+            }
+            // Version 2 has none.
+            Say::Keys => false,
+            Say::Confirm => {
+                let local = adding.new.local();
+                let params = self.params();
+                let body = Body::ConfirmLink(ConfirmLink {
+                    mac: local.mac,
+                    gid: local.gid,
+                    qpn: local.qpn,
+                    link_num: adding.new.id().get(),
+                    user_id: adding.new.user_id(),
+                    max_links: params.max_links,
+                    max_conns: params.max_conns,
+                    no_eyecatcher: true,
+                });
+                if server {
+                    Self::request(link, body)
+                } else {
+                    Self::response(link, body)
+                }
+            }
+            Say::Delete => {
+                let Some(id) = adding.new.known_id() else {
+                    return true;
+                };
+                let other = self
+                    .llc
+                    .lock()
+                    .others(Some(&adding.new))
+                    .next()
+                    .map(|c| c.link.clone());
+                if let Some(link) = other {
+                    let body = Body::DeleteLink(DeleteLink {
+                        link_num: id.get(),
+                        all: false,
+                        orderly: false,
+                        reason: DeleteLink::LOST_PATH,
+                    });
+                    Self::request(&link, body);
+                }
+                true
+            }
+        }
+    }
+
+    /// A link has been confirmed: connections may take it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when it, or the group, has gone meanwhile.
+    fn linked(self: &Arc<Self>, adding: &Adding) -> Result {
+        if adding.first {
+            self.activate(&adding.new)?;
+        }
+        let mut state = self.llc.lock();
+        let column = state.column(&adding.new).ok_or_else(gone)?;
+        if column.link.is_lost() {
+            return Err(gone());
+        }
+        let _ = column.state.on(LinkEvent::Confirmed).map_err(|_| gone())?;
+        let old_spare = state
+            .others(Some(&adding.new))
+            .find(|c| c.spare && adding.becomes == GroupType::Symmetric)
+            .and_then(|c| c.link.known_id());
+        state.forget_failures();
+        state.kind = if adding.first {
+            GroupType::Single
+        } else {
+            adding.becomes
+        };
+        if let Some(column) = state.column(&adding.new) {
+            column.spare = adding.becomes.is_asymmetric();
+        }
+        if self.role() == Role::Server {
+            if let Some(id) = old_spare {
+                state.wish_delete(DeleteLink {
+                    link_num: id.get(),
+                    all: false,
+                    orderly: true,
+                    reason: DeleteLink::NO_ASYMMETRIC,
+                });
+            }
+            // Further links follow the first at once.
+            state.want_add |= adding.first && state.max_links > 1;
+        }
+        let kind = state.kind;
+        drop(state);
+        pr_info!("link group {:#x} is {}\n", self.id(), kind.name());
+        Ok(())
+    }
+
+    /// A link that was to be added does not come about.
+    fn give_link_up(self: &Arc<Self>, link: &Arc<Link>) {
+        {
+            let mut state = self.llc.lock();
+            state.adding = None;
+            if let Some(column) = state.column(link) {
+                let _ = column.state.on(LinkEvent::GivenUp);
+            }
+        }
+        link.take_apart();
+        self.forget_link(link);
+    }
+
+    /// First contact, both sides: ties the queue pair to the peer's, which it can receive from then on, and begins the
+    /// exchange that confirms the link. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the group ends, or is tied already; what the device says.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        path: &Path,
+        peer: &PeerLink,
+    ) -> Result<FirstContact> {
+        let id = self.begin_exchange(Exchange::AddLink)?;
+        let (run, order) = Addition::first_contact(self.role(), Version::V2);
+        if let Some(wait) = order.wait {
+            // A server's request may come as soon as it can be received.
+            self.expect(id, wait.awaited(link.column(), link.column()));
+        }
+        if let Err(e) = link.connect(path, peer) {
+            self.finish_exchange(id);
+            return Err(e);
+        }
+        let adding = Adding {
+            id,
+            run,
+            old: link.clone(),
+            new: link.clone(),
+            first: true,
+            context: None,
+            sent: None,
+            becomes: GroupType::Single,
+            keys: KVec::new(),
+            refused: false,
+            why: DeclineReason::TIMEOUT_CL,
+        };
+        Ok(FirstContact {
+            group: self.clone(),
+            adding: Some((adding, order)),
+        })
+    }
+}
+
+/// A first contact whose queue pair is tied to the peer's.
+#[must_use]
+pub(crate) struct FirstContact {
+    /// The group.
+    group: Arc<LinkGroup>,
+    /// The first link, and what is to be done now; until that is done.
+    adding: Option<(Adding, Order)>,
+}
+
+impl FirstContact {
+    /// Confirms the link with the peer: the server asks, the client answers. In a work item; takes at most some seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::ERR_RDYLNK`], [`DeclineReason::ERR_REGBUF`]; [`DeclineReason::TIMEOUT_CL`] when the peer says
+    /// nothing; [`DeclineReason::RMBE_EC`] when it uses eyecatchers.
+    pub(crate) fn confirm(mut self) -> Result<(), DeclineReason> {
+        let Some((mut adding, order)) = self.adding.take() else {
+            return Err(DeclineReason::INTERR);
+        };
+        if self.group.role() == Role::Server {
+            if let Err(why) = self.group.make_ready(&adding) {
+                self.group.finish_exchange(adding.id);
+                return Err(why);
+            }
+        }
+        match self.group.obey(&mut adding, order) {
+            End::Linked => Ok(()),
+            End::GivenUp => Err(adding.why),
+        }
+    }
+}
+
+impl Drop for FirstContact {
+    fn drop(&mut self) {
+        if let Some((adding, _)) = self.adding.take() {
+            self.group.finish_exchange(adding.id);
+        }
+    }
+}

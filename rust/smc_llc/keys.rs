@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The exchanges that tell the peer our keys, and withdraw them (RFC 7609, section 3.5.5.2).
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+};
+
+use super::{
+    flow::Outcome,
+    gone,
+    group::LinkGroup,
+    link::Link,
+    rmb::{
+        Rmb,
+        RmbMemory, //
+    },
+};
+use crate::proto::{
+    group::{
+        judge_confirm_rkey,
+        pick_link,
+        Awaited,
+        Exchange,
+        FlowId,
+        KeyAnswer,
+        LINK_SLOTS,
+        WAIT_MS, //
+    },
+    ids::Rkey,
+    llc::{
+        Body,
+        ConfirmRkey,
+        DeleteRkey,
+        LinkRtoken,
+        Llc,
+        Opcode, //
+    },
+    DeclineReason, //
+};
+
+/// Keys that one DELETE_RKEY of the ordinary length names.
+pub(super) const KEYS_AT_ONCE: usize = 8;
+
+/// How often a key is told that the peer cannot take yet.
+const MOST_TRIES: u32 = 12;
+
+/// After that many tries spare keys are withdrawn: the peer's table may be full of them.
+const TRIES_BEFORE_SPARES: u32 = 3;
+
+/// Most doublings of the pause between two tries, which begins with a millisecond.
+const MOST_DOUBLINGS: u32 = 9;
+
+/// The links over which a key is not told itself.
+type Others = [Option<Arc<Link>>; LINK_SLOTS];
+
+/// How an exchange about a key has ended.
+enum Told {
+    /// The peer has answered.
+    Answer(KeyAnswer),
+    /// The link has gone over which it was told: another one may do.
+    Again,
+}
+
+impl LinkGroup {
+    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group. In a
+    /// work item.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
+    pub(crate) fn confirm_rkey(self: &Arc<Self>, rmb: &Rmb) -> Result<(), DeclineReason> {
+        // Whatever comes of it, the peer may know the key from here on.
+        if rmb.memory().mark_known() {
+            return Ok(());
+        }
+        match self.tell_key(rmb.memory(), true) {
+            Ok(true) => Ok(()),
+            _ => Err(DeclineReason::ERR_REGBUF),
+        }
+    }
+
+    /// Tells the peer a key and says whether it took it. One that it cannot take now is told again for a while; with
+    /// `need` spare keys make room for it. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
+    pub(super) fn tell_key(self: &Arc<Self>, memory: &Arc<RmbMemory>, need: bool) -> Result<bool> {
+        for tries in 0..MOST_TRIES {
+            let id = self.begin_exchange(Exchange::Rkey)?;
+            let told = self.tell_in_turn(id, memory);
+            self.finish_exchange(id);
+            match told? {
+                Told::Answer(KeyAnswer::Taken) => return Ok(true),
+                Told::Answer(KeyAnswer::Refused) => return Ok(false),
+                Told::Answer(KeyAnswer::Later) => {
+                    if tries == TRIES_BEFORE_SPARES {
+                        if !need {
+                            return Ok(false);
+                        }
+                        self.give_up_spares();
+                    }
+                    fsleep(Delta::from_millis(1 << tries.min(MOST_DOUBLINGS)));
+                }
+                Told::Again => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// The link over which keys are told, and the other ones.
+    fn links_for_keys(&self) -> Result<(Arc<Link>, Others)> {
+        let state = self.llc.lock();
+        let via = pick_link(&Self::usable(&state)).ok_or_else(gone)?;
+        let mut others = [const { None }; LINK_SLOTS];
+        let via = state.link(via).ok_or_else(gone)?;
+        for (place, column) in others.iter_mut().zip(state.others(Some(&via))) {
+            *place = Some(column.link.clone());
+        }
+        Ok((via, others))
+    }
+
+    /// Tells a key on all links and waits for the answer. It is our turn, so that no link comes meanwhile.
+    fn tell_in_turn(self: &Arc<Self>, id: FlowId, memory: &Arc<RmbMemory>) -> Result<Told> {
+        // A link may have come since the ring was made.
+        self.validate(memory)?;
+        let (via, others) = self.links_for_keys()?;
+        let this = memory.token_on(&via).ok_or_else(gone)?;
+        let mut request = ConfirmRkey::single(this.rkey, this.vaddr);
+        let mut used = 0usize;
+        for link in others.iter().flatten() {
+            let (Some(token), Some(number)) = (memory.token_on(link), link.known_id()) else {
+                continue;
+            };
+            if let Some(place) = request.other_links.get_mut(used) {
+                *place = LinkRtoken {
+                    link_num: number.get(),
+                    rkey: token.rkey,
+                    vaddr: token.vaddr,
+                };
+                used = used.saturating_add(1);
+            }
+        }
+        request.others = u8::try_from(used)?;
+        loop {
+            let body = Body::ConfirmRkey(request);
+            match self.ask(id, &via, Opcode::ConfirmRkey, body)? {
+                None => return Ok(Told::Again),
+                Some(answer) => {
+                    if let Ok(Llc {
+                        body: Body::ConfirmRkey(m),
+                        ..
+                    }) = Llc::decode(&answer)
+                    {
+                        if let Some(verdict) = judge_confirm_rkey(&request, &m) {
+                            return Ok(Told::Answer(verdict));
+                        }
+                    }
+                }
+            }
+            // A late answer to an earlier question: the right one is still to come.
+        }
+    }
+
+    /// Asks over a link and waits for the answer; nothing when the link has gone before that.
+    fn ask(
+        self: &Arc<Self>,
+        id: FlowId,
+        via: &Arc<Link>,
+        opcode: Opcode,
+        body: Body<'_>,
+    ) -> Result<Option<super::flow::Text>> {
+        let awaited = Awaited {
+            opcode,
+            response: true,
+            link: Some(via.column()),
+        };
+        self.expect(id, awaited);
+        if via.is_lost() || !Self::request(via, body) {
+            return if self.is_alive() {
+                Ok(None)
+            } else {
+                Err(gone())
+            };
+        }
+        match self.await_message(id, WAIT_MS) {
+            Outcome::Message(text) => Ok(Some(text)),
+            Outcome::LinkGone => Ok(None),
+            Outcome::TimedOut => Err(ETIMEDOUT),
+            Outcome::Ended => Err(gone()),
+        }
+    }
+
+    /// Tells the peer to forget keys of RMBs and waits for its answer. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`; `ENOTCONN` when the group ends.
+    pub(super) fn withdraw_keys(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) -> Result {
+        for _ in 0..LINK_SLOTS {
+            let id = self.begin_exchange(Exchange::Rkey)?;
+            let answered = self.withdraw_in_turn(id, memories);
+            self.finish_exchange(id);
+            // The answer of version 2 does not name the keys. A late one in place of this one does no harm.
+            if answered?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(gone())
+    }
+
+    /// Withdraws keys over some link; nothing when that has gone before the answer. It is our turn.
+    fn withdraw_in_turn(
+        self: &Arc<Self>,
+        id: FlowId,
+        memories: &[Arc<RmbMemory>],
+    ) -> Result<Option<super::flow::Text>> {
+        let (via, _) = self.links_for_keys()?;
+        let mut keys = [Rkey(0); KEYS_AT_ONCE];
+        let mut used = 0usize;
+        for token in memories.iter().filter_map(|m| m.token_on(&via)) {
+            if let Some(place) = keys.get_mut(used) {
+                *place = token.rkey;
+                used = used.saturating_add(1);
+            }
+        }
+        let keys = keys.get(..used).ok_or(EINVAL)?;
+        let body = Body::DeleteRkey(DeleteRkey::request(keys));
+        self.ask(id, &via, Opcode::DeleteRkey, body)
+    }
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links that leave a group, lost or by an exchange, and connections that move to another link (RFC 7609, sections
+//! 3.5.5.2 and 4.6).
+//!
+//! A lost link is taken apart before anything moves, so that nothing of it arrives behind the first message of a
+//! connection on another link. Where an exchange ends a link, what is on its way arrives first.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Full,
+        Arc, //
+    },
+};
+
+use super::{
+    flow::Outcome,
+    group::{
+        LinkGroup,
+        Reason, //
+    },
+    link::Link,
+    WAIT_STEP_MS, //
+};
+use crate::proto::{
+    group::{
+        judge_delete,
+        pick_other,
+        Awaited,
+        Deletion,
+        FlowId,
+        LinkEvent,
+        LinkState,
+        Rtoken,
+        WAIT_MS, //
+    },
+    ids::Role,
+    llc::{
+        Body,
+        DeleteLink,
+        Opcode, //
+    },
+};
+
+/// How long chains may take to arrive on a link that an exchange ends; then it is lost.
+const LEAVE_MS: u32 = 1000;
+
+/// How long the answer may take to arrive before the link goes over which it was sent.
+const ANSWER_MS: u32 = 500;
+
+/// Where a connection goes whose link goes.
+pub(crate) struct Refuge {
+    /// The link.
+    pub(crate) link: Arc<Link>,
+    /// The peer's receive ring there, if the peer has told its key.
+    pub(crate) peer: Option<Rtoken>,
+}
+
+impl LinkGroup {
+    /// Where a connection goes that leaves the link `from`; `peer` is the peer's receive ring there, if it is still
+    /// written. Only where that has a key nothing is lost; a link without is better than none, to tell the peer. Nothing
+    /// when there is no other link.
+    pub(crate) fn refuge(&self, from: &Link, peer: Option<Rtoken>) -> Option<Refuge> {
+        let mut state = self.llc.lock();
+        let all = Self::usable(&state);
+        let mut known = all;
+        if let Some(token) = peer {
+            let table = state.table();
+            for (column, link) in known.iter_mut().enumerate() {
+                link.active &= table.translate(from.column(), token, column).is_some();
+            }
+        }
+        let column =
+            pick_other(&known, from.column()).or_else(|| pick_other(&all, from.column()))?;
+        let peer = peer.and_then(|token| state.table().translate(from.column(), token, column));
+        Some(Refuge {
+            link: state.link(column)?,
+            peer,
+        })
+    }
+
+    /// The token of the peer's receive ring on the link `to`, if it has been told.
+    pub(crate) fn peer_token(&self, from: &Link, token: Rtoken, to: &Link) -> Option<Rtoken> {
+        let mut state = self.llc.lock();
+        state.table().translate(from.column(), token, to.column())
+    }
+
+    /// Moves the connections of a link over which nothing is sent any more.
+    fn evacuate(&self, from: &Arc<Link>) {
+        for sink in self.each_conn() {
+            sink.on_move(from);
+        }
+    }
+
+    /// Ends the links that are lost. The work item of [`look_after_losses`](Self::look_after_losses).
+    pub(super) fn end_lost_links(self: &Arc<Self>) {
+        while self.is_alive() {
+            let lost = self.links().find(|link| {
+                link.is_lost()
+                    && self
+                        .llc
+                        .lock()
+                        .column(link)
+                        .is_some_and(|c| c.state != LinkState::Ending)
+            });
+            match lost {
+                Some(link) => self.end_lost_link(&link),
+                None => return,
+            }
+        }
+    }
+
+    /// Ends a lost link.
+    fn end_lost_link(self: &Arc<Self>, link: &Arc<Link>) {
+        let actions = {
+            let mut state = self.llc.lock();
+            let last = state.others(Some(link)).next().is_none();
+            let Some(column) = state.column(link) else {
+                return;
+            };
+            let active = column.state == LinkState::Active;
+            if active && last {
+                drop(state);
+                self.end(Reason::LostPath);
+                return;
+            }
+            match column.state.on(LinkEvent::Lost) {
+                Ok(actions) => actions,
+                Err(_) => return,
+            }
+        };
+        pr_info!(
+            "link {} of group {:#x} is lost\n",
+            link.id().get(),
+            self.id()
+        );
+        link.take_apart();
+        if actions.evacuate {
+            self.evacuate(link);
+            self.after_loss();
+        }
+        self.llc.lock().link_gone(link.column());
+        self.llc_event.notify_all();
+        if let (true, Some(id)) = (actions.report, link.known_id()) {
+            self.report_loss(DeleteLink {
+                link_num: id.get(),
+                all: false,
+                orderly: false,
+                reason: DeleteLink::LOST_PATH,
+            });
+        }
+        self.forget_link(link);
+        if !self.is_active() && self.is_alive() {
+            // The first link of a group that never came about.
+            self.end(Reason::LostPath);
+        }
+        self.look_after_links();
+    }
+
+    /// Lets the peer know of a loss: the server begins the exchange, the client asks for it.
+    fn report_loss(self: &Arc<Self>, what: DeleteLink) {
+        match self.role() {
+            Role::Server => self.llc.lock().wish_delete(what),
+            Role::Client => {
+                let over = self.llc.lock().others(None).next().map(|c| c.link.clone());
+                if let Some(over) = over {
+                    Self::request(&over, Body::DeleteLink(what));
+                }
+            }
+        }
+    }
+
+    /// The number of active links has changed.
+    fn after_loss(self: &Arc<Self>) {
+        let left = {
+            let mut state = self.llc.lock();
+            let left = state.others(None).count();
+            state.kind = state.kind.after_delete(left);
+            if left == 1 {
+                // What remains is the only one, whatever it was.
+                for column in state.columns.iter_mut().flatten() {
+                    column.spare = false;
+                }
+                state.want_add |= state.max_links > 1 && self.role() == Role::Server;
+            }
+            left
+        };
+        if left == 0 {
+            self.end(Reason::LostPath);
+        }
+    }
+
+    /// Takes a link that was taken apart off all tables: nothing of it is left afterwards. In a work item.
+    pub(super) fn forget_link(&self, link: &Arc<Link>) {
+        if link.forgetting.xchg(true, Full) {
+            // Somebody else is at it; afterwards another link may have the column.
+            while !link.cleared.wait_ms(WAIT_STEP_MS) {}
+            return;
+        }
+        self.unmap_rings(link.column());
+        let column = {
+            let mut state = self.llc.lock();
+            if let Some(column) = state.column(link) {
+                let _ = column.state.on(LinkEvent::Deleted);
+                let _ = column.state.on(LinkEvent::Cleared);
+            }
+            let here = state.column(link).is_some();
+            if here {
+                state.table().drop_link(link.column());
+            }
+            match state.columns.get_mut(link.column()) {
+                Some(place) if here => place.take(),
+                _ => None,
+            }
+        };
+        drop(column);
+        link.cleared.set();
+    }
+
+    /// Ends a link by an exchange; `over` is the column of the link on which the peer asked for it.
+    pub(super) fn delete(self: &Arc<Self>, id: FlowId, m: DeleteLink, over: Option<usize>) {
+        let (link, other) = {
+            let state = self.llc.lock();
+            let link = state.by_id(m.link_num);
+            let other = state.others(link.as_deref()).next().map(|c| c.link.clone());
+            (link, other)
+        };
+        // What we want to end ourselves may be gone here, but not at the peer.
+        let known = link.is_some() || over.is_none();
+        let verdict = judge_delete(self.role(), known, usize::from(other.is_some()));
+        let over = over.and_then(|column| self.llc.lock().link(column));
+        match (verdict, other) {
+            (Deletion::Ignore, _) => {}
+            (Deletion::AnswerUnknown, _) => {
+                if let Some(over) = over {
+                    let body = Body::DeleteLink(DeleteLink {
+                        reason: DeleteLink::UNKNOWN_LINK,
+                        ..m
+                    });
+                    Self::response(&over, body);
+                }
+            }
+            (Deletion::EndGroup, _) | (_, None) => {
+                self.end(if m.orderly {
+                    Reason::Program
+                } else {
+                    Reason::LostPath
+                });
+            }
+            (Deletion::Ask, Some(other)) => {
+                if let Some(link) = &link {
+                    self.leave_link(link, &m);
+                }
+                let awaited = Awaited {
+                    opcode: Opcode::DeleteLink,
+                    response: true,
+                    link: Some(other.column()),
+                };
+                self.expect(id, awaited);
+                if Self::request(&other, Body::DeleteLink(m)) {
+                    match self.await_message(id, WAIT_MS) {
+                        Outcome::Message(_) | Outcome::LinkGone | Outcome::TimedOut => {}
+                        Outcome::Ended => {
+                            self.finish_exchange(id);
+                            return;
+                        }
+                    }
+                }
+                if let Some(link) = &link {
+                    self.deleted(link);
+                }
+            }
+            (Deletion::Answer, Some(other)) => {
+                if let Some(link) = &link {
+                    self.leave_link(link, &m);
+                }
+                let over = over.filter(|o| !o.is_lost()).unwrap_or(other);
+                Self::response(&over, Body::DeleteLink(DeleteLink { reason: 0, ..m }));
+                over.flush_llc(ANSWER_MS);
+                if let Some(link) = &link {
+                    self.deleted(link);
+                }
+            }
+        }
+        self.finish_exchange(id);
+    }
+
+    /// The connections of a link that is to be ended leave it. Unless it is lost it stays usable for LLC messages.
+    fn leave_link(self: &Arc<Self>, link: &Arc<Link>, m: &DeleteLink) {
+        let active = match self.llc.lock().column(link) {
+            Some(column) => {
+                column.leaving = true;
+                column.state == LinkState::Active
+            }
+            None => return,
+        };
+        if !active {
+            return;
+        }
+        if m.reason != DeleteLink::LOST_PATH && link.stop_and_drain(LEAVE_MS) {
+            self.evacuate(link);
+        } else {
+            // Nothing gets through: whatever is on its way comes back when it is taken apart.
+            link.broken();
+        }
+    }
+
+    /// The exchange that ends a link is over.
+    fn deleted(self: &Arc<Self>, link: &Arc<Link>) {
+        let actions = match self.llc.lock().column(link) {
+            Some(column) if column.state != LinkState::Ending => {
+                column.state.on(LinkEvent::Deleted).ok()
+            }
+            _ => None,
+        };
+        let Some(actions) = actions else {
+            return;
+        };
+        link.take_apart();
+        if actions.evacuate {
+            // A connection may have come to it meanwhile.
+            self.evacuate(link);
+        }
+        self.after_loss();
+        self.llc.lock().link_gone(link.column());
+        self.llc_event.notify_all();
+        self.forget_link(link);
+    }
+}

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive rings (RMBs), which the peer writes (RFC 7609, section 2.1), and their keys, one for each link.
+//!
+//! A connection that lets go of its ring only marks it, in any context, and a work item does the rest: the peer is told
+//! to forget the keys, they are made invalid, and the ring is kept for the next connection, under keys and addresses
+//! that no peer knows. A ring whose keys could not be made invalid is not used again.
+//!
+//! A ring gets its key for a new link from whoever sees both first: the one who makes the ring looks at the links after
+//! it has entered the ring into the group's list, and the one who makes the link looks at the list after it has entered
+//! the link.
+
+use kernel::{
+    iov::IovIterDest,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+use super::{
+    gone,
+    group::LinkGroup,
+    link::Link,
+    ring::Rings,
+    Deadline, //
+};
+use crate::{
+    kapi::{
+        pages::Ring,
+        rdma::Mr, //
+    },
+    proto::{
+        group::{
+            Rtoken,
+            LINK_SLOTS, //
+        },
+        ids::{
+            Rkey,
+            Vaddr, //
+        },
+        llc::MovedRtoken,
+        size::RmbeSizeCode, //
+    },
+};
+
+/// Most pieces of a receive ring: its pages are listed one by one anyway.
+const RMB_PIECES: usize = 64;
+
+/// RMBs that a group keeps for its next connections.
+const SPARE_RMBS: usize = 16;
+
+/// With fewer connections than this the peer is told the keys of spare RMBs ahead. Each takes a place in its table,
+/// which has one for every connection.
+const AHEAD_BELOW: u32 = 128;
+
+/// How long somebody else may take to make a key valid.
+const VALIDATE_MS: u32 = 6000;
+
+/// A connection uses the ring.
+const IN_USE: i32 = 0;
+/// The connection has let go of it.
+const RETURNED: i32 = 1;
+/// Waits for the next connection, under keys that the peer does not know or has been told ahead.
+const SPARE: i32 = 2;
+
+/// The key is not valid.
+const KEY_OFF: i32 = 0;
+/// Somebody makes it valid.
+const KEY_BUSY: i32 = 1;
+/// The key is valid.
+const KEY_ON: i32 = 2;
+
+/// An RMB of a group.
+#[pin_data]
+pub(super) struct RmbMemory {
+    /// The memory.
+    ring: Arc<Ring>,
+    /// Its size class.
+    size: RmbeSizeCode,
+    /// Who uses it: one of the constants above.
+    owner: Atomic<i32>,
+    /// The peer knows the keys.
+    known: Atomic<bool>,
+    /// Whether the key for each link is valid: one of the `KEY_` constants.
+    keys: [Atomic<i32>; LINK_SLOTS],
+    /// The region for each link, until that is taken apart. Lock level 4.
+    #[pin]
+    regions: Mutex<[Option<Arc<Mr>>; LINK_SLOTS]>,
+}
+
+impl RmbMemory {
+    /// The region for the link in a column.
+    fn region(&self, column: usize) -> Option<Arc<Mr>> {
+        self.regions.lock().get(column)?.clone()
+    }
+
+    /// Key and address on a link.
+    pub(super) fn token_on(&self, link: &Link) -> Option<Rtoken> {
+        self.region(link.column()).map(|region| Rtoken {
+            rkey: Rkey(region.rkey()),
+            vaddr: Vaddr(region.address()),
+        })
+    }
+
+    /// Remembers that the peer knows the keys and has to be told to forget them; says whether it knew before.
+    pub(super) fn mark_known(&self) -> bool {
+        self.known.xchg(true, Full)
+    }
+
+    /// Whether a connection has let go of it.
+    fn is_returned(&self) -> bool {
+        self.owner.load(Acquire) == RETURNED
+    }
+
+    /// Takes the region for a link that is taken apart.
+    pub(super) fn take_region(&self, column: usize) -> Option<Arc<Mr>> {
+        let region = self.regions.lock().get_mut(column)?.take();
+        if let Some(key) = self.keys.get(column) {
+            key.store(KEY_OFF, Release);
+        }
+        region
+    }
+}
+
+/// A connection's receive ring. It may be dropped in any context.
+pub(crate) struct Rmb {
+    /// The ring.
+    memory: Arc<RmbMemory>,
+    /// Its group.
+    group: Arc<LinkGroup>,
+}
+
+impl Rmb {
+    /// Size class.
+    pub(crate) fn size(&self) -> RmbeSizeCode {
+        self.memory.size
+    }
+
+    /// Size in bytes.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.memory.ring.bytes()
+    }
+
+    /// The ring in its group.
+    pub(super) fn memory(&self) -> &Arc<RmbMemory> {
+        &self.memory
+    }
+
+    /// Copies to an I/O vector; returns the bytes copied, fewer than asked when the destination faults or the ring ends.
+    pub(crate) fn copy_to_iter(&self, offset: u32, len: u32, dst: &mut IovIterDest<'_>) -> usize {
+        self.memory.ring.copy_to_iter(offset, len, dst)
+    }
+
+    /// Copies bytes out; returns how many, fewer than asked at the end of the ring. Any context.
+    pub(crate) fn read_bytes(&self, offset: u32, out: &mut [u8]) -> usize {
+        self.memory.ring.read(offset, out)
+    }
+}
+
+impl Drop for Rmb {
+    fn drop(&mut self) {
+        self.memory.owner.store(RETURNED, Release);
+        self.group.ring_returned();
+    }
+}
+
+impl LinkGroup {
+    /// Makes an RMB of the wanted size, or smaller where memory or the device does not give it; look at its size.
+    ///
+    /// It is zeroed. Its keys are valid on every link that can send when this returns; on a first contact, when
+    /// CONFIRM_LINK is done. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENOTCONN` when the group ends.
+    pub(crate) fn new_rmb(self: &Arc<Self>, want: RmbeSizeCode) -> Result<Rmb> {
+        if let Some(rmb) = self.spare_rmb(want)? {
+            return Ok(rmb);
+        }
+        let mut last = ENOMEM;
+        for size in want.degrade() {
+            match self.make_rmb(size) {
+                Ok(rmb) => return Ok(rmb),
+                Err(e) if e == gone() => return Err(e),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// A spare RMB of this size with valid keys.
+    fn spare_rmb(self: &Arc<Self>, size: RmbeSizeCode) -> Result<Option<Rmb>> {
+        let memory = {
+            let rings = self.rings.lock();
+            let found = rings
+                .rmbs
+                .iter()
+                .find(|m| m.size == size && m.owner.load(Acquire) == SPARE);
+            let Some(memory) = found else {
+                return Ok(None);
+            };
+            // The lock is held, so that nobody else takes it.
+            memory.owner.store(IN_USE, Relaxed);
+            memory.clone()
+        };
+        let rmb = self.rmb_handle(memory);
+        self.validate(&rmb.memory)?;
+        Ok(Some(rmb))
+    }
+
+    /// Makes an RMB of exactly this size.
+    fn make_rmb(self: &Arc<Self>, size: RmbeSizeCode) -> Result<Rmb> {
+        let ring = Ring::new(size.bytes(), RMB_PIECES)?;
+        let memory = Arc::pin_init(
+            pin_init!(RmbMemory {
+                ring,
+                size,
+                owner: Atomic::new(IN_USE),
+                known: Atomic::new(false),
+                keys: [const { Atomic::new(KEY_OFF) }; LINK_SLOTS],
+                regions <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::rmb"),
+            }),
+            GFP_KERNEL,
+        )?;
+        {
+            let mut rings = self.rings.lock();
+            if rings.is_closed() {
+                return Err(gone());
+            }
+            rings.rmbs.push(memory.clone(), GFP_KERNEL)?;
+        }
+        let rmb = self.rmb_handle(memory);
+        self.validate(&rmb.memory)?;
+        Ok(rmb)
+    }
+
+    /// The handle of an RMB.
+    fn rmb_handle(self: &Arc<Self>, memory: Arc<RmbMemory>) -> Rmb {
+        Rmb {
+            memory,
+            group: self.clone(),
+        }
+    }
+
+    /// Gives an RMB a region on every link, and makes its key valid where the link can send already. A link that goes is
+    /// passed over.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and what the device says; `ENOTCONN` when the group ends.
+    pub(super) fn validate(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
+        for link in self.links() {
+            self.make_region(memory, &link)?;
+            self.make_valid(memory, &link)?;
+        }
+        if self.is_alive() {
+            Ok(())
+        } else {
+            Err(gone())
+        }
+    }
+
+    /// Gives an RMB a region on a link.
+    pub(super) fn make_region(&self, memory: &RmbMemory, link: &Link) -> Result {
+        let column = link.column();
+        if memory.region(column).is_some() {
+            return Ok(());
+        }
+        let Ok(pd) = link.domain() else {
+            return Ok(());
+        };
+        let region = Arc::new(Mr::new(&pd, &memory.ring)?, GFP_KERNEL)?;
+        let spare = {
+            let mut regions = memory.regions.lock();
+            match regions.get_mut(column) {
+                Some(place @ None) => {
+                    *place = Some(region);
+                    None
+                }
+                _ => Some(region),
+            }
+        };
+        drop(spare);
+        // Whoever takes the link apart has seen the region, or is seen here.
+        if link.is_taken_apart() {
+            drop(memory.take_region(column));
+        }
+        Ok(())
+    }
+
+    /// Makes the key of an RMB on a link valid, if the link can send already and does not go.
+    pub(super) fn make_valid(&self, memory: &RmbMemory, link: &Arc<Link>) -> Result {
+        let column = link.column();
+        let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
+            return Ok(());
+        };
+        if !link.can_send() {
+            return Ok(());
+        }
+        let deadline = Deadline::after(VALIDATE_MS);
+        loop {
+            match key.cmpxchg(KEY_OFF, KEY_BUSY, Full) {
+                Ok(_) => {
+                    let ret = link.register(&region);
+                    link.tell_waiters(|| {
+                        key.store(if ret.is_ok() { KEY_ON } else { KEY_OFF }, Release);
+                    });
+                    return match ret {
+                        Err(_) if link.is_lost() => Ok(()),
+                        ret => ret,
+                    };
+                }
+                Err(KEY_ON) => return Ok(()),
+                Err(_) => {
+                    let left = deadline.left().ok_or(ETIMEDOUT)?;
+                    link.wait_while(left, || key.load(Acquire) == KEY_BUSY);
+                }
+            }
+        }
+    }
+
+    /// Makes the keys valid that were given out before the first link could send, which are those of its first
+    /// connection.
+    pub(super) fn validate_early(self: &Arc<Self>) -> Result {
+        for memory in &self.rmbs_where(|m| m.owner.load(Acquire) == IN_USE)? {
+            self.validate(memory)?;
+            // The peer has the key from Accept or Confirm.
+            memory.known.store(true, Release);
+        }
+        Ok(())
+    }
+
+    /// The RMBs that `which` chooses.
+    fn rmbs_where(&self, which: impl Fn(&RmbMemory) -> bool) -> Result<KVec<Arc<RmbMemory>>> {
+        let mut list = KVec::new();
+        for memory in self.rings.lock().rmbs.iter().filter(|m| which(m)) {
+            list.push(memory.clone(), GFP_KERNEL)?;
+        }
+        Ok(list)
+    }
+
+    /// Gives every RMB whose key the peer may have a region on a new link, and lists the keys: the peer learns them by
+    /// what it knows already on the link `old`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and what the device says.
+    pub(super) fn keys_for_link(&self, old: &Link, new: &Arc<Link>) -> Result<KVec<MovedRtoken>> {
+        let mut list = KVec::new();
+        for memory in &self.rmbs_where(|m| m.known.load(Acquire) && !m.is_returned())? {
+            self.make_region(memory, new)?;
+            let (Some(from), Some(to)) = (memory.token_on(old), memory.token_on(new)) else {
+                continue;
+            };
+            let moved = MovedRtoken {
+                reference: from.rkey,
+                rkey: to.rkey,
+                vaddr: to.vaddr,
+            };
+            list.push(moved, GFP_KERNEL)?;
+        }
+        Ok(list)
+    }
+
+    /// Makes every key on a new link valid that the peer may use there. The link can send.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and what the device says.
+    pub(super) fn validate_link(&self, new: &Arc<Link>) -> Result {
+        for memory in &self.rmbs_where(|m| m.known.load(Acquire) && !m.is_returned())? {
+            self.make_region(memory, new)?;
+            self.make_valid(memory, new)?;
+        }
+        Ok(())
+    }
+
+    /// Looks after the RMBs that connections have let go of. In a work item.
+    pub(super) fn tidy_rmbs(self: &Arc<Self>) {
+        // Without memory for the list the clock has this looked after later.
+        let Ok(returned) = self.rmbs_where(RmbMemory::is_returned) else {
+            self.returned.add(1, Relaxed);
+            return;
+        };
+        if returned.is_empty() {
+            return;
+        }
+        self.forget_at_peer(&returned);
+        for memory in &returned {
+            if self.renew(memory).is_err() {
+                self.drop_rmb(memory);
+            }
+        }
+    }
+
+    /// Takes an RMB off the list, and its regions.
+    fn drop_rmb(&self, memory: &Arc<RmbMemory>) {
+        self.rings
+            .lock()
+            .remove_rmbs(|m| core::ptr::eq(&**m, &**memory));
+        for column in 0..LINK_SLOTS {
+            drop(memory.take_region(column));
+        }
+    }
+
+    /// Tells the peer to forget the keys of RMBs, and waits for its answer, if it has been told of them.
+    fn forget_at_peer(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) {
+        let mut known = KVec::new();
+        for memory in memories.iter().filter(|m| m.known.xchg(false, Full)) {
+            if known.push(memory.clone(), GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+        for some in known.chunks(super::keys::KEYS_AT_ONCE) {
+            // Without an answer the keys are made invalid all the same; a peer that still writes breaks the link.
+            let _ = self.withdraw_keys(some);
+        }
+    }
+
+    /// Makes the keys of an RMB invalid.
+    ///
+    /// # Errors
+    ///
+    /// When that fails on a link that does not go.
+    fn make_invalid(&self, memory: &RmbMemory) -> Result {
+        for link in self.links() {
+            let column = link.column();
+            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
+                continue;
+            };
+            if key.load(Acquire) != KEY_ON {
+                continue;
+            }
+            match link.invalidate(&region) {
+                Ok(()) => key.store(KEY_OFF, Release),
+                // Its region goes with it.
+                Err(_) if link.is_lost() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the keys of an RMB invalid and keeps the RMB for the next connection.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be used again, for whatever reason.
+    fn renew(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
+        self.make_invalid(memory)?;
+        let spare = self
+            .rings
+            .lock()
+            .rmbs
+            .iter()
+            .filter(|m| m.owner.load(Relaxed) == SPARE)
+            .count();
+        if spare >= SPARE_RMBS || !self.is_alive() {
+            return Err(ENOSPC);
+        }
+        for column in 0..LINK_SLOTS {
+            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
+                continue;
+            };
+            if region.is_worn() {
+                return Err(ENOSPC);
+            }
+            // That of a link that goes is gone with it, and must not be touched: its device may still look at it.
+            if key.load(Acquire) == KEY_OFF {
+                region.fresh_key();
+            } else {
+                return Err(ENOSPC);
+            }
+        }
+        memory.ring.clear();
+        // The keys are made valid and told to the peer now: the next connection waits for neither.
+        self.validate(memory)?;
+        if self.is_active() && self.conns() < AHEAD_BELOW {
+            // Before it is told: a link that comes meanwhile gets a key as well.
+            memory.known.store(true, Release);
+            let taken = self.tell_key(memory, false)?;
+            memory.known.store(taken, Release);
+        }
+        memory.owner.store(SPARE, Release);
+        Ok(())
+    }
+
+    /// Frees the spare RMBs and has the peer forget their keys. In a work item.
+    pub(super) fn give_up_spares(self: &Arc<Self>) {
+        let mut spares = KVec::new();
+        self.rings.lock().remove_rmbs(|memory| {
+            // The lock is held, so that nobody else takes it.
+            let spare = memory.owner.load(Acquire) == SPARE
+                && spares.push(memory.clone(), GFP_KERNEL).is_ok();
+            if spare {
+                memory.owner.store(IN_USE, Relaxed);
+            }
+            spare
+        });
+        self.forget_at_peer(&spares);
+        for memory in &spares {
+            // When that fails the link ends, and the key with it.
+            let _ = self.make_invalid(memory);
+            self.drop_rmb(memory);
+        }
+        // What connections have let go of makes room as well, a moment later.
+        self.tidy_rings();
+    }
+
+    /// Takes the keys of all RMBs, after the queue pairs were destroyed. The memory stays with those who hold it.
+    pub(super) fn take_apart_rmbs(list: KVec<Arc<RmbMemory>>) {
+        for memory in &list {
+            for column in 0..LINK_SLOTS {
+                drop(memory.take_region(column));
+            }
+        }
+    }
+
+    /// Takes the keys of all RMBs on a link, whose queue pair was destroyed.
+    pub(super) fn drop_keys(rings: &Mutex<Rings>, column: usize) {
+        // One after the other: a region is not dropped under the lock of the list. When one is removed meanwhile the
+        // places of the others have changed.
+        let mut at = 0usize;
+        let mut removals = None;
+        loop {
+            let memory = {
+                let rings = rings.lock();
+                if removals != Some(rings.removals()) {
+                    removals = Some(rings.removals());
+                    at = 0;
+                }
+                match rings.rmbs.get(at) {
+                    Some(memory) => memory.clone(),
+                    None => break,
+                }
+            };
+            drop(memory.take_region(column));
+            at = at.saturating_add(1);
+        }
+    }
+}
