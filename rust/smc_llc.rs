@@ -26,10 +26,10 @@
 //!
 //! Whatever happens (the last connection left long ago, the peer said so, the last link was lost, the module goes), the
 //! group's end is a work item that runs once: it stops new chains, tells the peer where that is possible, takes the queue
-//! pairs out of the send queues so that nobody can post, waits for what was posted, destroys the queue pairs (all that is
-//! bounded, to little more than a second), takes the keys and mappings of all rings, and only then tells every
-//! connection. The memory of the rings stays until the connections let go of it. So the end waits for no application, and
-//! after it no completion can arrive.
+//! pairs out of the send queues so that nobody can post, puts them into the error state and waits for what was posted (all
+//! that is bounded, to little more than a second), and only then tells every connection. At last it destroys the queue
+//! pairs, which some devices take seconds for, and takes the keys and mappings of all rings. The memory of the rings stays
+//! until the connections let go of it. So the end waits for no application, and after it no completion can arrive.
 
 mod change;
 mod flow;

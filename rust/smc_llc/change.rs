@@ -193,6 +193,14 @@ impl LinkGroup {
         self.look_after_links();
     }
 
+    /// A column is free again: what was not offered for want of one may be offered now. In a work item.
+    pub(super) fn column_freed(self: &Arc<Self>) {
+        let lacked = core::mem::take(&mut self.llc.lock().lacks_column);
+        if lacked {
+            self.want_link();
+        }
+    }
+
     /// Client: asks the server for a further link, if one is wanted and there is a device for it. Nothing waits for the
     /// answer, which is the server's offer (RFC 7609, section 3.5.5.1.2).
     fn ask_for_link(self: &Arc<Self>) {
@@ -261,9 +269,11 @@ impl LinkGroup {
             }) => m.gids.iter().last(),
             _ => None,
         });
-        let outlook = self
-            .outlook(near)
-            .filter(|o| o.context.may_offer(Role::Server));
+        let outlook = self.outlook(near);
+        if outlook.as_ref().is_some_and(|o| !o.context.free_slot) {
+            self.llc.lock().lacks_column = true;
+        }
+        let outlook = outlook.filter(|o| o.context.may_offer(Role::Server));
         let Some(outlook) = outlook else {
             if let Some((text, column)) = wish {
                 self.refuse_wish(&text, column);
@@ -697,7 +707,7 @@ impl LinkGroup {
             }
         }
         link.take_apart();
-        self.forget_link(link);
+        link.clear_later();
     }
 
     /// First contact, both sides: ties the queue pair to the peer's, which it can receive from then on, and begins the

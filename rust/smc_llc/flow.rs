@@ -170,6 +170,8 @@ pub(super) struct LlcState {
     want_delete: KVec<DeleteLink>,
     /// A further link is wanted: a server offers one, a client asks for it.
     pub(super) want_add: bool,
+    /// A link could not be offered because links that go had all columns.
+    pub(super) lacks_column: bool,
     /// How often adding a link has failed here since the ports changed or a link came.
     failures: u32,
     /// When it is tried again, on the group's clock.
@@ -200,6 +202,7 @@ impl LlcState {
             parked_offer: None,
             want_delete: KVec::with_capacity(MOST_DELETES, GFP_KERNEL)?,
             want_add: false,
+            lacks_column: false,
             failures: 0,
             retry_at: None,
             closed: false,

@@ -601,7 +601,6 @@ impl LinkGroup {
         for link in self.links() {
             link.take_apart();
         }
-        self.take_apart_rings();
         loop {
             let next = self.conns.lock().close_next();
             match next {
@@ -609,6 +608,11 @@ impl LinkGroup {
                 None => break,
             }
         }
+        for link in self.links() {
+            // Devices hold on to a key until the queue pair is gone that has used it.
+            link.destroy();
+        }
+        self.take_apart_rings();
         for link in self.links() {
             self.forget_link(&link);
         }

@@ -3,7 +3,9 @@
 //! One link of a group: its queue pair, how that is tied to the peer's, and how it is taken apart.
 //!
 //! A link has a column in its group, which gives it a state ([`LinkState`]); this file has its hardware. A link that is
-//! to go is taken apart once, by whoever comes first, in a work item: [`Link::take_apart`].
+//! to go is taken apart once, by whoever comes first, in a work item: [`Link::take_apart`]. It does not wait for what may
+//! take its time: a device destroys a queue pair when it has got rid of its packets, which may be waiting somewhere below
+//! it for an Ethernet address that nobody tells. That comes later, in a work item of the link: [`Link::clear_later`].
 //!
 //! [`LinkState`]: crate::proto::group::LinkState
 
@@ -46,6 +48,7 @@ use crate::{
         event::Event,
         random,
         rdma::{
+            Closing,
             Init,
             Message,
             Pd,
@@ -136,6 +139,8 @@ enum Stage {
     Init(Qp<Events, Init>),
     /// Receives.
     Receiving(Qp<Events, Rtr>),
+    /// Does nothing any more, and all that was posted has come back.
+    Drained(Closing<Events>),
 }
 
 /// A link.
@@ -186,7 +191,7 @@ pub(crate) struct Link {
     /// A slot that somebody waits for has been freed, or the queue was closed.
     #[pin]
     pub(super) queue_event: CondVar,
-    /// The queue pair is destroyed: no completion comes any more.
+    /// Nothing is sent or received any more, and no completion comes that matters.
     #[pin]
     ended: Event,
     /// Nothing of it is left on the device.
@@ -195,10 +200,14 @@ pub(crate) struct Link {
     /// Offers slots.
     #[pin]
     serve_work: Work<Link, { Link::SERVE }>,
+    /// Takes what is left of it off the device and the tables.
+    #[pin]
+    clear_work: Work<Link, { Link::CLEAR }>,
 }
 
 impl_has_work! {
     impl HasWork<Self, { Link::SERVE }> for Link { self.serve_work }
+    impl HasWork<Self, { Link::CLEAR }> for Link { self.clear_work }
 }
 
 impl WorkItem<{ Link::SERVE }> for Link {
@@ -206,6 +215,15 @@ impl WorkItem<{ Link::SERVE }> for Link {
 
     fn run(this: Arc<Self>) {
         this.serve_pending();
+    }
+}
+
+impl WorkItem<{ Link::CLEAR }> for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.group.forget_link(&this);
+        this.group.column_freed();
     }
 }
 
@@ -255,6 +273,9 @@ impl Link {
     /// Number of the work that offers slots.
     pub(super) const SERVE: u64 = 1;
 
+    /// Number of the work that clears what is left.
+    const CLEAR: u64 = 2;
+
     /// Makes a link with a queue pair in state INIT. May sleep.
     pub(super) fn new(
         group: &Arc<LinkGroup>,
@@ -299,6 +320,7 @@ impl Link {
                 ended <- Event::new(),
                 cleared <- Event::new(),
                 serve_work <- new_work!("Link::serve_work"),
+                clear_work <- new_work!("Link::clear_work"),
             }),
             GFP_KERNEL,
         )?;
@@ -483,8 +505,9 @@ impl Link {
         registry::QUEUE.enqueue::<Link, { Link::SERVE }>(self.clone());
     }
 
-    /// Takes the queue pair apart, once: afterwards nothing is sent or received, and no completion comes. Every chain
-    /// that was on its way has been reported. In a work item; takes little more than half a second at most.
+    /// Takes the queue pair apart, once: afterwards nothing of the memory of connections is read or written. Every chain
+    /// that was on its way has been reported. In a work item; takes little more than half a second at most where the
+    /// device sends back what was posted.
     pub(super) fn take_apart(self: &Arc<Self>) {
         if self.ending.xchg(true, Full) {
             // Somebody else is at it, in bounded time.
@@ -511,19 +534,38 @@ impl Link {
         match stage {
             Stage::Init(qp) => closing = Some(qp.into_closing()),
             Stage::Receiving(qp) => closing = Some(qp.into_closing()),
-            Stage::None => {}
+            Stage::None | Stage::Drained(_) => {}
         }
         if let Some(mut closing) = closing {
-            if !closing.wait(DRAIN_MS) {
+            if closing.wait(DRAIN_MS) {
+                self.hardware.lock().qp = Stage::Drained(closing);
+            } else {
                 pr_info!(
                     "a link of group {:#x} ends before its work requests came back\n",
                     self.group.id()
                 );
+                // Only its end shows that nothing comes.
+                drop(closing);
             }
         }
         drop(domain);
         // What has not come back by now never will.
         self.report_lost_chains();
         self.ended.set();
+    }
+
+    /// Destroys the queue pair of a link that was taken apart. In a work item; sleeps until the device has got rid of its
+    /// packets, which takes seconds where one waits for an Ethernet address.
+    pub(super) fn destroy(&self) {
+        // The lock is not held meanwhile: others ask for the domain, which is gone.
+        let stage = core::mem::replace(&mut self.hardware.lock().qp, Stage::None);
+        if let Stage::Drained(closing) = stage {
+            drop(closing);
+        }
+    }
+
+    /// Lets a work item take what is left of a link, which was taken apart, off the device and the tables.
+    pub(super) fn clear_later(self: &Arc<Self>) {
+        registry::QUEUE.enqueue::<Link, { Link::CLEAR }>(self.clone());
     }
 }

@@ -3,8 +3,9 @@
 //! Links that leave a group, lost or by an exchange, and connections that move to another link (RFC 7609, sections
 //! 3.5.5.2 and 4.6).
 //!
-//! A lost link is taken apart before anything moves, so that nothing of it arrives behind the first message of a
-//! connection on another link. Where an exchange ends a link, what is on its way arrives first.
+//! A lost link is taken apart before anything moves, so that nothing more of it arrives behind the first message of a
+//! connection on another link; the peer is told at once, and ends its side. Where an exchange ends a link, what is on its
+//! way arrives first.
 
 use kernel::{
     prelude::*,
@@ -136,13 +137,8 @@ impl LinkGroup {
             self.id()
         );
         link.take_apart();
-        if actions.evacuate {
-            self.evacuate(link);
-            self.after_loss();
-        }
-        self.llc.lock().link_gone(link.column());
-        self.llc_event.notify_all();
         if let (true, Some(id)) = (actions.report, link.known_id()) {
+            // Before connections move, however many they are: the peer's data waits for this.
             self.report_loss(DeleteLink {
                 link_num: id.get(),
                 all: false,
@@ -150,7 +146,13 @@ impl LinkGroup {
                 reason: DeleteLink::LOST_PATH,
             });
         }
-        self.forget_link(link);
+        if actions.evacuate {
+            self.evacuate(link);
+            self.after_loss();
+        }
+        self.llc.lock().link_gone(link.column());
+        self.llc_event.notify_all();
+        link.clear_later();
         if !self.is_active() && self.is_alive() {
             // The first link of a group that never came about.
             self.end(Reason::LostPath);
@@ -161,7 +163,10 @@ impl LinkGroup {
     /// Lets the peer know of a loss: the server begins the exchange, the client asks for it.
     fn report_loss(self: &Arc<Self>, what: DeleteLink) {
         match self.role() {
-            Role::Server => self.llc.lock().wish_delete(what),
+            Role::Server => {
+                self.llc.lock().wish_delete(what);
+                self.look_after_links();
+            }
             Role::Client => {
                 let over = self.llc.lock().others(None).next().map(|c| c.link.clone());
                 if let Some(over) = over {
@@ -191,13 +196,15 @@ impl LinkGroup {
         }
     }
 
-    /// Takes a link that was taken apart off all tables: nothing of it is left afterwards. In a work item.
+    /// Destroys the queue pair of a link that was taken apart and takes it off all tables: nothing of it is left
+    /// afterwards. In a work item; may take seconds, as [`Link::destroy`].
     pub(super) fn forget_link(&self, link: &Arc<Link>) {
         if link.forgetting.xchg(true, Full) {
             // Somebody else is at it; afterwards another link may have the column.
             while !link.cleared.wait_ms(WAIT_STEP_MS) {}
             return;
         }
+        link.destroy();
         self.unmap_rings(link.column());
         let column = {
             let mut state = self.llc.lock();
@@ -325,6 +332,6 @@ impl LinkGroup {
         self.after_loss();
         self.llc.lock().link_gone(link.column());
         self.llc_event.notify_all();
-        self.forget_link(link);
+        link.clear_later();
     }
 }

@@ -75,8 +75,9 @@ use crate::{
 /// How often the clock looks at the groups.
 const TICK_MS: u32 = 1000;
 
-/// How long the end of a group can take at most, with some room.
-const END_MS: u32 = 4000;
+/// How long the end of a group can take at most, with some room: a device may hold on to a queue pair for three seconds
+/// until it gives up asking for an Ethernet address.
+const END_MS: u32 = 6000;
 
 /// Distance of the numbers of two groups; the low byte is left for the numbers of links.
 const ID_STEP: u32 = 256;

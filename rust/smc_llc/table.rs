@@ -40,8 +40,8 @@ pub(crate) trait ConnSink: Send + Sync {
     /// A slot has become free for this connection, which had asked for one in vain.
     fn on_slot(&self);
 
-    /// The link group has ended. Comes once, after its queue pair was destroyed: nothing reads a send ring or writes an
-    /// RMB any more.
+    /// The link group has ended. Comes once, after its queue pairs were taken apart: nothing reads a send ring or writes
+    /// an RMB any more.
     fn on_link_dead(&self);
 }
 
