@@ -274,9 +274,13 @@ def hooks_removed_and_wanted_at_once_are_there():
 
 def hooks_about_to_go_do_not_keep_their_namespace():
     with Alone(1) as here:
-        for sock in here.connection():
+        ends = here.connection()
+        closed = time.monotonic()
+        for sock in ends:
             sock.close()
-        assert here.hooks() == 2, here.hooks()
+        count = here.hooks()
+        # On a slow machine the time may be over when they are counted.
+        assert count == 2 or time.monotonic() - closed > 1, count
     # What was planned would run now.
     time.sleep(1.5)
 
