@@ -134,12 +134,31 @@ impl Registration {
 pub(crate) trait Wake: Send + Sync {
     /// Data, its end or urgent data can be read.
     fn readable(&self);
+    /// Urgent data has arrived.
+    fn urgent(&self);
     /// There is room to write.
     fn writable(&self);
     /// The state changed: closed by the peer, or over.
     fn state(&self);
     /// The connection has failed: the socket's error, once.
     fn failed(&self, error: Error);
+}
+
+/// What came of a call that copies from the application or to it.
+pub(crate) struct Moved {
+    /// So many bytes count.
+    pub(crate) bytes: usize,
+    /// Behind them was a page that cannot be used. What was copied of their piece does not count, but the call's vector
+    /// has moved on: the call ends here, whether or not the page can be used by now.
+    pub(crate) fault: bool,
+}
+
+impl Moved {
+    /// Nothing.
+    const NOTHING: Self = Self {
+        bytes: 0,
+        fault: false,
+    };
 }
 
 /// What the socket brings into a connection.
@@ -265,6 +284,9 @@ pub(crate) struct Connection {
     /// Ends an orphan whose peer never closes.
     #[pin]
     orphan_timer: DelayedWork<Connection, 1>,
+    /// Sends what was held back for more to follow.
+    #[pin]
+    cork_timer: DelayedWork<Connection, 4>,
     /// Leaves the link group from a context that may sleep.
     #[pin]
     finish_work: Work<Connection, 2>,
@@ -278,6 +300,10 @@ pub(crate) struct Connection {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Connection { self.orphan_timer }
     impl HasDelayedWork<Self, 3> for Connection { self.moving_timer }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 4> for Connection { self.cork_timer }
 }
 
 impl_has_work! {
@@ -325,6 +351,7 @@ impl Connection {
                 rings,
                 first_contact,
                 orphan_timer <- new_delayed_work!("smc_cdc::orphan"),
+                cork_timer <- new_delayed_work!("smc_cdc::cork"),
                 finish_work <- new_work!("smc_cdc::finish"),
                 moving_timer <- new_delayed_work!("smc_cdc::moving"),
                 membership,

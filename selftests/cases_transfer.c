@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -398,7 +399,7 @@ static void receive_flags_work(void)
 		CHECK_OK(ioctl(from, SIOCOUTQ, &v));
 		CHECK(v >= 0 && v <= 10);
 		CHECK_ERRNO(send(from, (void *)8, 4, MSG_NOSIGNAL), EFAULT);
-		CHECK_ERRNO(recv(to, buf, 1, MSG_ERRQUEUE), EINVAL);
+		CHECK_ERRNO(recv(to, buf, 1, MSG_ERRQUEUE), EAGAIN);
 	}
 	exchange(&p, 1000, 1000);
 	pair_close(&p);
@@ -679,6 +680,170 @@ static void second_urgent_byte_waits_asleep(void)
 	CHECK_EQ(recv(p.s, &byte, 1, MSG_OOB), 1);
 	CHECK_EQ(byte, 'b');
 	pair_close(&p);
+}
+
+/* A page that goes and comes for as long as *until is false. */
+struct blinking {
+	void *page;
+	size_t size;
+	atomic_bool *until;
+};
+
+static void *blink(void *arg)
+{
+	struct blinking *b = arg;
+
+	while (!*b->until) {
+		mprotect(b->page, b->size, PROT_NONE);
+		mprotect(b->page, b->size, PROT_READ | PROT_WRITE);
+	}
+	return NULL;
+}
+
+/* What a call says that it moved is what it moved, even where a bad page is a good one a moment later. */
+static void bad_pages_lose_no_byte(void)
+{
+	enum { ROUNDS = 60, LEN = 45000, AT = 40960, ROOM = 65536 };
+
+	static char buf[LEN];
+	struct pair p = smcr_pair(&v4);
+	atomic_bool done = false;
+	int fd = CHECK_OK(memfd_create("blinking", MFD_CLOEXEC));
+	size_t page = sysconf(_SC_PAGESIZE);
+	uint64_t there = 0, back = 0;
+	unsigned int short_sends = 0, short_recvs = 0;
+	pthread_t blinker;
+	char *good, *bad;
+
+	CHECK_OK(ftruncate(fd, ROOM));
+	good = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	bad = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(good != MAP_FAILED && bad != MAP_FAILED);
+
+	struct blinking b = { bad + AT, page, &done };
+
+	CHECK_EQ(pthread_create(&blinker, NULL, blink, &b), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		ssize_t n;
+
+		pattern_fill(good, LEN, 5, there);
+		n = send(p.c, bad, LEN, 0);
+		CHECK(n > 0 || errno == EFAULT);
+		short_sends += n < LEN;
+		n = n > 0 ? n : 0;
+		recv_all(p.s, buf, n);
+		CHECK_EQ(pattern_check(buf, n, 5, there), n);
+		there += n;
+
+		pattern_fill(buf, LEN, 6, back);
+		send_all(p.s, buf, LEN);
+		for (size_t got = 0; got < LEN;) {
+			n = recv(p.c, bad, LEN - got, MSG_WAITALL);
+			CHECK(n > 0 || errno == EFAULT);
+			short_recvs += n < (ssize_t)(LEN - got);
+			n = n > 0 ? n : 0;
+			CHECK_EQ(pattern_check(good, n, 6, back), n);
+			back += n;
+			got += n;
+		}
+	}
+	done = true;
+	pthread_join(blinker, NULL);
+	note("%u sends and %u receives of %u met the bad page", short_sends, short_recvs, ROUNDS);
+	munmap(good, ROOM);
+	munmap(bad, ROOM);
+	close(fd);
+	pair_close(&p);
+}
+
+/* Whether what clients send on a port arrives: without it their handshakes begin, and go no further. */
+static void data_arrives(unsigned int port, bool does)
+{
+	const char *ns = getenv("SMC_NS_SERVER");
+
+	if (does)
+		CHECK_EQ(sh("ip netns exec %s nft delete table inet mute", ns), 0);
+	else
+		CHECK_EQ(sh("ip netns exec %s nft 'table inet mute { chain in { type filter hook input "
+			    "priority 0; tcp dport %u ip length > 80 drop; }; }'", ns, port), 0);
+}
+
+/* What a case that failed may have left. */
+static void mend(void)
+{
+	const char *ns = getenv("SMC_NS_SERVER");
+
+	if (ns && ns[0])
+		sh("ip netns exec %s nft destroy table inet mute", ns);
+}
+
+/* Whether a client that was answered without the option has gone on by TCP. */
+static bool went_by_tcp(int fd, int ms)
+{
+	struct smc_rs_info info;
+
+	if (!(poll_one(fd, POLLOUT, ms) & POLLOUT))
+		return false;
+	CHECK_EQ(so_error(fd), 0);
+	CHECK_EQ(smc_info(fd, &info), 0);
+	return info.mode == SMC_RS_MODE_TCP && info.fallback_reason == 0x03010000;
+}
+
+/* How many clients come to a listener, while no handshake goes on, before one is answered without the option. */
+static int crowd(int limit)
+{
+	enum { MOST = 40, AFTER = 5 };
+
+	struct sockaddr_storage ss;
+	int l = listen_at(&v4, 0, &ss), c[MOST], n = 0, tcp = 0;
+	socklen_t len = target(&v4, addr_port(&ss), &ss);
+
+	CHECK_OK(setsockopt(l, SOL_SMC, SMC_LIMIT_HS, &limit, sizeof(limit)));
+	data_arrives(addr_port(&ss), false);
+	while (n < MOST && tcp < AFTER) {
+		c[n] = sock_at(CLIENT, SMC4, SOCK_NONBLOCK);
+		CHECK_ERRNO(connect(c[n], (struct sockaddr *)&ss, len), EINPROGRESS);
+		if (went_by_tcp(c[n], limit ? 30 : 0))
+			tcp++;
+		else if (tcp)
+			FAIL("client %d has the option, after one that has not", n);
+		n++;
+	}
+	data_arrives(addr_port(&ss), true);
+	/* Nobody is refused, whatever way they go. */
+	for (int i = 0; i < n; i++) {
+		wait_events(c[i], POLLOUT, 15000);
+		CHECK_EQ(so_error(c[i]), 0);
+	}
+	for (int i = 0; i < n; i++) {
+		int s = CHECK_OK(accept4(l, NULL, NULL, SOCK_CLOEXEC));
+
+		send_all(s, "x", 1);
+		close(s);
+	}
+	for (int i = 0; i < n; i++) {
+		char byte;
+
+		CHECK_EQ(went_by_tcp(c[i], 0), i >= n - tcp);
+		wait_events(c[i], POLLIN, 15000);
+		CHECK_EQ(recv(c[i], &byte, 1, 0), 1);
+		close(c[i]);
+	}
+	close(l);
+	return n - tcp;
+}
+
+/* SMC_LIMIT_HS: who comes while enough are in a handshake gets TCP, at once. */
+static void limited_listener_takes_the_rest_by_tcp(void)
+{
+	int before;
+
+	need_smcr();
+	CHECK_EQ(crowd(0), 40);
+	before = crowd(1);
+	note("%d clients in a handshake were enough", before);
+	/* As many in a handshake, or as many on their way to one. */
+	CHECK(before >= 16 && before <= 32);
 }
 
 static void more_than_255_connections_work(void)
@@ -1110,6 +1275,8 @@ static const struct test_case cases[] = {
 	CASE_LIMIT(twenty_at_once_arrive, 50),
 	CASE(send_of_nothing_returns),
 	CASE(second_urgent_byte_waits_asleep),
+	CASE_LIMIT(limited_listener_takes_the_rest_by_tcp, 60),
+	CASE_LIMIT(bad_pages_lose_no_byte, 40),
 	CASE_LIMIT(more_than_255_connections_work, 90),
 	CASE_LIMIT(short_connections_in_a_row_work, 40),
 	CASE_LIMIT(close_in_every_order_works, 40),
@@ -1130,4 +1297,5 @@ static const struct test_case cases[] = {
 
 const struct suite suite_transfer = {
 	.name = "transfer", .cases = cases, .count = ARRAY_SIZE(cases), .prepare = prepare,
+	.mend = mend,
 };

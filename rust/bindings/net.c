@@ -114,6 +114,106 @@ void smc_helper_sk_wake_async(struct sock *sk, int how, int band)
 	sk_wake_async(sk, how, band);
 }
 
+void smc_helper_sk_urgent(struct sock *sk)
+{
+	/* The file of a socket that is being closed goes after the lock was taken once more. */
+	read_lock_bh(&sk->sk_callback_lock);
+	sk_send_sigurg(sk);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* The owner of a TCP socket is found by its file: let it be that of the socket in front. */
+void smc_helper_sock_show_file(struct socket *sock, const struct sock *front)
+{
+	struct socket *shown = front ? front->sk_socket : NULL;
+
+	lock_sock(sock->sk);
+	WRITE_ONCE(sock->file, shown ? shown->file : NULL);
+	release_sock(sock->sk);
+}
+
+/* Options that getsockopt() reads from the sock in front: it shows those of the TCP sock. */
+void smc_helper_sk_mirror_options(struct sock *to, const struct sock *from,
+				  bool buffers)
+{
+	static const enum sock_flags flags[] = {
+		SOCK_URGINLINE, SOCK_KEEPOPEN, SOCK_LINGER, SOCK_BROADCAST,
+		SOCK_DBG, SOCK_RCVTSTAMP, SOCK_RCVTSTAMPNS, SOCK_LOCALROUTE,
+		SOCK_RXQ_OVFL, SOCK_ZEROCOPY, SOCK_WIFI_STATUS, SOCK_NOFCS,
+		SOCK_FILTER_LOCKED, SOCK_SELECT_ERR_QUEUE, SOCK_TXTIME,
+		SOCK_TSTAMP_NEW, SOCK_RCVMARK, SOCK_RCVPRIORITY,
+	};
+
+	/* Flags are changed by read and write, not atomically. */
+	lock_sock(to);
+	for (unsigned int i = 0; i < ARRAY_SIZE(flags); i++)
+		sock_valbool_flag(to, flags[i], sock_flag(from, flags[i]));
+	to->sk_reuse = from->sk_reuse;
+	to->sk_reuseport = from->sk_reuseport;
+	to->sk_no_check_tx = from->sk_no_check_tx;
+	to->sk_userlocks = from->sk_userlocks;
+	if (buffers || (from->sk_userlocks & SOCK_SNDBUF_LOCK))
+		WRITE_ONCE(to->sk_sndbuf, READ_ONCE(from->sk_sndbuf));
+	if (buffers || (from->sk_userlocks & SOCK_RCVBUF_LOCK))
+		WRITE_ONCE(to->sk_rcvbuf, READ_ONCE(from->sk_rcvbuf));
+	WRITE_ONCE(to->sk_rcvlowat, READ_ONCE(from->sk_rcvlowat));
+	WRITE_ONCE(to->sk_rcvtimeo, READ_ONCE(from->sk_rcvtimeo));
+	WRITE_ONCE(to->sk_sndtimeo, READ_ONCE(from->sk_sndtimeo));
+	WRITE_ONCE(to->sk_lingertime, READ_ONCE(from->sk_lingertime));
+	WRITE_ONCE(to->sk_mark, READ_ONCE(from->sk_mark));
+	WRITE_ONCE(to->sk_priority, READ_ONCE(from->sk_priority));
+	WRITE_ONCE(to->sk_bound_dev_if, READ_ONCE(from->sk_bound_dev_if));
+	WRITE_ONCE(to->sk_tsflags, READ_ONCE(from->sk_tsflags));
+	WRITE_ONCE(to->sk_bind_phc, READ_ONCE(from->sk_bind_phc));
+	WRITE_ONCE(to->sk_max_pacing_rate, READ_ONCE(from->sk_max_pacing_rate));
+	WRITE_ONCE(to->sk_incoming_cpu, READ_ONCE(from->sk_incoming_cpu));
+	WRITE_ONCE(to->sk_txrehash, READ_ONCE(from->sk_txrehash));
+	to->sk_clockid = from->sk_clockid;
+	to->sk_txtime_deadline_mode = from->sk_txtime_deadline_mode;
+	to->sk_txtime_report_errors = from->sk_txtime_report_errors;
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	WRITE_ONCE(to->sk_ll_usec, READ_ONCE(from->sk_ll_usec));
+	WRITE_ONCE(to->sk_prefer_busy_poll, READ_ONCE(from->sk_prefer_busy_poll));
+	WRITE_ONCE(to->sk_busy_poll_budget, READ_ONCE(from->sk_busy_poll_budget));
+#endif
+	release_sock(to);
+}
+
+bool smc_helper_sk_has_errors(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+/* The report of a call with MSG_ZEROCOPY, which is made before and sent after it. */
+struct ubuf_info *smc_helper_zerocopy_begin(struct sock *sk, size_t size)
+{
+	struct ubuf_info *uarg;
+
+	lock_sock(sk);
+	uarg = msg_zerocopy_realloc(sk, size, NULL, false);
+	release_sock(sk);
+	return uarg;
+}
+
+void smc_helper_zerocopy_end(struct sock *sk, struct ubuf_info *uarg, bool sent)
+{
+	struct ubuf_info_msgzc *zc = uarg_to_msgzc(uarg);
+
+	lock_sock(sk);
+	zc->zerocopy = 0;
+	/* The number of a call that sent nothing is taken back, unless a later call has one. */
+	if (!sent && (u32)(zc->id + zc->len) == (u32)atomic_read(&sk->sk_zckey))
+		msg_zerocopy_put_abort(uarg, true);
+	else
+		net_zcopy_put(uarg);
+	release_sock(sk);
+}
+
+void smc_helper_sock_support_zerocopy(struct socket *sock)
+{
+	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
+}
+
 void smc_helper_sock_poll_wait(struct file *file, struct socket *sock,
 			       struct poll_table_struct *wait)
 {
@@ -314,11 +414,6 @@ unsigned int smc_helper_tcp_hdrlen(const struct sk_buff *skb)
 u8 smc_helper_skb_ip_summed(const struct sk_buff *skb)
 {
 	return skb->ip_summed;
-}
-
-void smc_helper_sk_copy_reuseport(struct sock *to, const struct sock *from)
-{
-	to->sk_reuseport = from->sk_reuseport;
 }
 
 void smc_helper_nf_hook_ops_free(struct nf_hook_ops *ops)

@@ -7,6 +7,7 @@
 
 use kernel::{
     alloc::kvec::PushError,
+    num::casts::u32_as_usize,
     prelude::*,
     sync::{
         new_mutex,
@@ -26,6 +27,7 @@ use kernel::{
 
 use crate::{
     kapi::net::{
+        option::LISTENER_LIMIT,
         Shutdown,
         SockRef,
         TcpSocket, //
@@ -183,6 +185,20 @@ struct Queue {
     closed: bool,
     /// The listener, to be woken; nothing when it is gone.
     sk: Option<SockRef<SmcSock>>,
+    /// Its TCP socket; nothing when it is gone.
+    listener: Option<Arc<TcpSocket>>,
+    /// Whether the handshakes in progress are limited (SMC_LIMIT_HS).
+    limited: bool,
+}
+
+impl Queue {
+    /// Has the listener take connections by TCP alone while it has as many handshakes as it may.
+    fn limit(&self) {
+        if let Some(listener) = &self.listener {
+            let enough = self.handshakes.len() >= u32_as_usize(LISTENER_LIMIT);
+            listener.limit_option(self.limited, enough);
+        }
+    }
 }
 
 /// The connections of one listener.
@@ -197,7 +213,12 @@ pub(super) struct AcceptQueue {
 
 impl AcceptQueue {
     /// The queue of `sk`.
-    pub(super) fn new(sk: SockRef<SmcSock>, ctx: Arc<NetCtx>, backlog: usize) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        sk: SockRef<SmcSock>,
+        listener: Arc<TcpSocket>,
+        ctx: Arc<NetCtx>,
+        backlog: usize,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 queue <- new_mutex!(Queue {
@@ -207,6 +228,8 @@ impl AcceptQueue {
                     stalled: false,
                     closed: false,
                     sk: Some(sk),
+                    listener: Some(listener),
+                    limited: false,
                 }, "AcceptQueue::queue"),
                 ctx,
             }),
@@ -217,6 +240,13 @@ impl AcceptQueue {
     /// Changes how many connections there may be.
     pub(super) fn set_backlog(&self, backlog: usize) {
         self.queue.lock().backlog = backlog;
+    }
+
+    /// Says whether the handshakes in progress are limited.
+    pub(super) fn set_limited(&self, limited: bool) {
+        let mut queue = self.queue.lock();
+        queue.limited = limited;
+        queue.limit();
     }
 
     /// Whether `accept(2)` would find a connection.
@@ -307,6 +337,7 @@ impl AcceptQueue {
                 return Err(EINVAL);
             }
             queue.handshakes.push(handshake.clone(), GFP_KERNEL)?;
+            queue.limit();
         }
         HANDSHAKES.enqueue(handshake);
         Ok(())
@@ -356,6 +387,7 @@ impl AcceptQueue {
             if let Some(place) = place {
                 // It is still referred to by the caller.
                 let _ = queue.handshakes.remove(place);
+                queue.limit();
             }
         }
         match child {
@@ -372,13 +404,14 @@ impl AcceptQueue {
 
     /// The listener goes: all its connections are reset.
     pub(super) fn close(&self) {
-        let (ready, handshakes, sk) = {
+        let (ready, handshakes, sk, listener) = {
             let mut queue = self.queue.lock();
             queue.closed = true;
             (
                 core::mem::replace(&mut queue.ready, Fifo::new()),
                 core::mem::take(&mut queue.handshakes),
                 queue.sk.take(),
+                queue.listener.take(),
             )
         };
         // Outside the lock, as connections are closed here.
@@ -388,6 +421,7 @@ impl AcceptQueue {
             let _ = handshake.tcp.shutdown(Shutdown::Both);
         }
         drop(sk);
+        drop(listener);
     }
 }
 

@@ -41,6 +41,9 @@ pub(super) fn shutdown(sk: Open<'_, SmcSock>, how: Shutdown) -> Result {
         State::Smc { conn, .. } => {
             let conn = conn.clone();
             drop(state);
+            if conn.is_closed() {
+                return Err(ENOTCONN);
+            }
             match how {
                 // Nothing goes over the wire: the peer may go on writing.
                 Shutdown::Read => conn.shutdown_read(),
@@ -51,7 +54,10 @@ pub(super) fn shutdown(sk: Open<'_, SmcSock>, how: Shutdown) -> Result {
                     end_tcp(tcp, end);
                     Ok(())
                 }
-            }
+            }?;
+            // Who waits on this side learns of it too.
+            sk.wake_state();
+            Ok(())
         }
         State::Tcp { .. } | State::Connecting { .. } | State::Init | State::Failed => {
             drop(state);
@@ -67,6 +73,8 @@ pub(super) fn release(sk: Open<'_, SmcSock>) {
         return;
     };
     let tcp = &attached.tcp;
+    // A work item may hold the TCP socket for longer than the file is there.
+    tcp.forget_file();
     let old = {
         let mut state = sk.state.lock();
         SmcSock::transition(&sk, &mut state, State::Closed)
@@ -82,8 +90,14 @@ pub(super) fn release(sk: Open<'_, SmcSock>) {
             queue.close();
         }
         Ok(State::Smc { conn, .. }) => {
-            linger(sk);
-            end_tcp(tcp, conn.close());
+            if sk.linger().is_some_and(|patience| patience.is_over()) {
+                // SO_LINGER without time: what was not sent is dropped, and the peer is told.
+                conn.disconnect();
+                tcp.abort();
+            } else {
+                linger(sk);
+                end_tcp(tcp, conn.close());
+            }
         }
         Ok(State::Init | State::Failed | State::Tcp { .. } | State::Closed) | Err(_) => (),
     }

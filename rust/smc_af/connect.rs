@@ -17,6 +17,7 @@ use kernel::{
 
 use crate::{
     kapi::net::{
+        events,
         Address,
         Open,
         PeerName,
@@ -76,6 +77,9 @@ pub(super) fn bind(sk: Open<'_, SmcSock>, addr: &Address<'_>) -> Result {
 
 /// `connect(2)`.
 pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bool) -> Result {
+    if addr.family() == Some(AF_UNSPEC) {
+        return disconnect(sk, addr);
+    }
     let mut state = sk.state.lock();
     match &mut *state {
         State::Init => {
@@ -110,7 +114,8 @@ pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bo
             }
             return Err(EISCONN);
         }
-        State::Listening { .. } | State::Closed => return Err(EINVAL),
+        State::Listening { .. } => return Err(EISCONN),
+        State::Closed => return Err(EINVAL),
     }
     drop(state);
     let mut patience = sk.write_patience(false);
@@ -130,6 +135,49 @@ fn why_not(sk: &SmcSock, addr: &Address<'_>) -> Option<(DeclineReason, u32)> {
     sk.ctx.tcp2smc().why_not_connect(addr.socket_addr()?)
 }
 
+/// `connect(2)` with an address of no family: forgets the connection, or stops listening.
+///
+/// A socket that was connected over RDMA goes on as one of TCP.
+fn disconnect(sk: Open<'_, SmcSock>, addr: &Address<'_>) -> Result {
+    let tcp = &sk.attached()?.tcp;
+    let mut state = sk.state.lock();
+    match &*state {
+        State::Connecting { .. } => return Err(EALREADY),
+        State::Failed => {
+            drop(SmcSock::transition(&sk, &mut state, State::Init)?);
+            // What the connect has left behind is forgotten as well.
+            let _ = sk.take_err();
+        }
+        State::Listening { .. } => {
+            if let State::Listening { queue, .. } =
+                SmcSock::transition(&sk, &mut state, State::Init)?
+            {
+                queue.close();
+            }
+            tcp.forget_option();
+        }
+        State::Smc { conn, .. } => {
+            let conn = conn.clone();
+            SmcSock::fall_back(
+                &sk,
+                &mut state,
+                tcp,
+                DeclineReason::OPTUNSUPP,
+                0,
+                Report::Done,
+            )?;
+            conn.disconnect();
+        }
+        State::Init | State::Tcp { .. } => (),
+        State::Closed => return Err(EINVAL),
+    }
+    drop(state);
+    let outcome = SmcSock::forward(sk, |tcp| tcp.connect(addr, true));
+    SmcSock::show_err(&sk, tcp);
+    sk.wake_state();
+    outcome
+}
+
 /// Begins to connect.
 fn begin(sk: &Open<'_, SmcSock>, state: &mut State, addr: &Address<'_>) -> Result {
     match addr.family().ok_or(EINVAL)? {
@@ -138,6 +186,7 @@ fn begin(sk: &Open<'_, SmcSock>, state: &mut State, addr: &Address<'_>) -> Resul
     }
     let tcp = sk.attached()?.tcp.clone();
     let waker = SockWaker::new()?;
+    tcp.show_file(sk);
     // Without the option the connection goes by TCP.
     let _ = sk
         .ctx
@@ -371,6 +420,7 @@ fn finish(
         sk.wake_error();
     }
     sk.wake_state();
+    sk.wake_async(events::OUT);
 }
 
 /// Ends a TCP connection as the connection over RDMA wants it.

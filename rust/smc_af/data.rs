@@ -24,6 +24,7 @@ use crate::{
     proto::reason::DeclineReason,
     smc_cdc::{
         Connection,
+        Moved,
         RecvMode,
         SendMode, //
     },
@@ -54,21 +55,25 @@ pub(super) fn sendmsg(sk: Open<'_, SmcSock>, msg: &mut SendMsg<'_>) -> Result<us
             Mode::Init if msg.flags() & flag::MSG_FASTOPEN != 0 => fall_back_for_option(sk)?,
             _ if msg.flags() & flag::MSG_FASTOPEN != 0 => return Err(EINVAL),
             Mode::Connecting => connected(sk, &mut patience)?,
-            Mode::Init | Mode::Failed => {
-                sk.take_err()?;
-                return Err(ENOTCONN);
+            Mode::Init | Mode::Failed | Mode::Listening | Mode::Closed => {
+                return Err(sk.broken_pipe(nosignal, EPIPE));
             }
-            Mode::Listening | Mode::Closed => return Err(sk.broken_pipe(nosignal, EPIPE)),
         }
     }
 }
 
 /// `recvmsg(2)`.
 pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    if msg.flags() & flag::MSG_ERRQUEUE != 0 {
+        // Reports about what was sent wait on the TCP socket, also those of a connection over RDMA.
+        return SmcSock::forward(sk, |tcp| tcp.recvmsg(msg));
+    }
     let mut patience = sk.read_patience(msg.nonblocking());
     loop {
         match sk.mode() {
-            Mode::Tcp => return SmcSock::forward(sk, |tcp| tcp.recvmsg(msg)),
+            Mode::Tcp | Mode::Init | Mode::Listening => {
+                return SmcSock::forward(sk, |tcp| tcp.recvmsg(msg));
+            }
             Mode::Smc => {
                 let conn = SmcSock::connection(&sk)?;
                 msg.clear_name();
@@ -79,9 +84,9 @@ pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<us
                 return got;
             }
             Mode::Connecting => connected(sk, &mut patience)?,
-            Mode::Init | Mode::Failed | Mode::Listening | Mode::Closed => {
+            Mode::Failed | Mode::Closed => {
                 sk.take_err()?;
-                return Err(ENOTCONN);
+                return Ok(0);
             }
         }
     }
@@ -101,6 +106,7 @@ pub(super) fn fall_back_for_option(sk: Open<'_, SmcSock>) -> Result {
     if matches!(*state, State::Tcp { .. }) {
         return Ok(());
     }
+    tcp.show_file(&sk);
     SmcSock::fall_back(
         &sk,
         &mut state,
@@ -125,12 +131,18 @@ fn send(
     };
     let wanted = msg.len();
     count_send(&sk, conn, wanted, mode.urgent);
+    let tcp = &sk.attached()?.tcp;
+    let report = if flags & flag::MSG_ZEROCOPY != 0 && wanted > 0 && tcp.wants_zerocopy() {
+        Some(tcp.zerocopy_report(wanted)?)
+    } else {
+        None
+    };
     let mut sent: usize = 0;
     let outcome = loop {
         match conn.try_send(msg.iter(), mode) {
             Ok(more) => {
-                sent = sent.saturating_add(more);
-                if sent >= wanted {
+                sent = sent.saturating_add(more.bytes);
+                if sent >= wanted || more.fault {
                     break Ok(());
                 }
             }
@@ -147,7 +159,13 @@ fn send(
         if let Err(err) = room {
             break Err(err);
         }
+        if sk.err() != 0 {
+            break Err(EPIPE);
+        }
     };
+    if let (Some(report), true) = (report, sent > 0) {
+        report.send();
+    }
     match outcome {
         Err(err) if sent == 0 => {
             if err == EPIPE {
@@ -192,20 +210,28 @@ fn receive(
     patience: &mut Patience,
 ) -> Result<usize> {
     let flags = msg.flags();
-    if flags & flag::MSG_ERRQUEUE != 0 {
-        return Err(EINVAL);
-    }
     if flags & flag::MSG_OOB != 0 {
         let byte = conn.take_urgent(flags & flag::MSG_PEEK != 0)?;
-        return Ok(if msg.len() == 0 {
-            0
-        } else {
-            msg.iter().copy_to_iter(&[byte])
-        });
+        msg.report(flag::MSG_OOB);
+        if msg.len() == 0 {
+            msg.report(flag::MSG_TRUNC);
+            return Ok(0);
+        }
+        if flags & flag::MSG_TRUNC == 0 && msg.iter().copy_to_iter(&[byte]) == 0 {
+            return Err(EFAULT);
+        }
+        return Ok(1);
     }
+    let peek = flags & flag::MSG_PEEK != 0;
+    let skip = if peek {
+        sk.peek_offset().unwrap_or(0)
+    } else {
+        0
+    };
     let mode = RecvMode {
-        peek: flags & flag::MSG_PEEK != 0,
+        peek,
         discard: flags & flag::MSG_TRUNC != 0,
+        skip,
     };
     let room = msg.len();
     let stats = sk.ctx.stats();
@@ -220,9 +246,12 @@ fn receive(
     } else {
         room.min(u32_as_usize(sk.rcvlowat()))
     };
+    // As with TCP a call without room waits for bytes too.
     if mode.peek && enough > 1 {
         // A peek begins at the same byte each time: it has to find all it wants at once.
-        let all = enough.min(u32_as_usize(conn.receive_ring()));
+        let all = enough
+            .saturating_add(u32_as_usize(skip))
+            .min(u32_as_usize(conn.receive_ring()));
         let _ = sk.wait(patience, false, || {
             let ready = conn.ready();
             let there = u32_as_usize(conn.readable_len());
@@ -233,10 +262,12 @@ fn receive(
     let mut got: usize = 0;
     let outcome = loop {
         match conn.try_recv(msg.iter(), room.saturating_sub(got), mode) {
-            Ok(0) => break sk.take_err(),
+            // An error waits for a call that has nothing else to say.
+            Ok(Moved { bytes: 0, .. }) if got > 0 => break Ok(()),
+            Ok(Moved { bytes: 0, .. }) => break sk.take_err(),
             Ok(more) => {
-                got = got.saturating_add(more);
-                if got >= enough || mode.peek {
+                got = got.saturating_add(more.bytes);
+                if got >= enough || mode.peek || more.fault || conn.at_mark() {
                     break Ok(());
                 }
             }
@@ -244,19 +275,22 @@ fn receive(
             Err(err) => break Err(err),
         }
         if sk.err() != 0 {
-            break sk.take_err();
+            break if got > 0 { Ok(()) } else { sk.take_err() };
         }
         if patience.is_over() {
             break Err(EAGAIN);
         }
         let bytes = sk.wait(patience, false, || {
             let ready = conn.ready();
-            (ready.readable || ready.read_hangup || ready.hangup || sk.err() != 0).then_some(())
+            (ready.unread > skip || ready.read_hangup || ready.hangup || sk.err() != 0)
+                .then_some(())
         });
         if let Err(err) = bytes {
             break Err(err);
         }
     };
+    let moved = i32::try_from(got).unwrap_or(i32::MAX);
+    sk.move_peek_offset(if peek { moved } else { moved.saturating_neg() });
     match outcome {
         Err(err) if got == 0 => Err(err),
         _ => Ok(got),

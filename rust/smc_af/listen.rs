@@ -5,7 +5,10 @@
 use kernel::{
     ffi::c_int,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
 };
 
 use crate::{
@@ -46,7 +49,7 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
             SmcSock::forward(sk, |tcp| tcp.listen(backlog))
         }
         State::Init | State::Failed => {
-            let queue = AcceptQueue::new(sk.hold(), sk.ctx.clone(), length)?;
+            let queue = AcceptQueue::new(sk.hold(), tcp.clone(), sk.ctx.clone(), length)?;
             // Without the option connections go by TCP.
             let _ = sk
                 .ctx
@@ -56,6 +59,7 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
                 queue.close();
                 tcp.forget_option();
             })?;
+            queue.set_limited(sk.limit_hs.load(Relaxed) != 0);
             let to = State::Listening {
                 tcp: tcp.clone(),
                 queue,

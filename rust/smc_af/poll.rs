@@ -28,16 +28,22 @@ pub(super) fn poll(sk: Open<'_, SmcSock>, table: &PollTable<'_>) -> u32 {
     sk.poll_wait(table);
     // The mode is read after the caller is among the waiters of the outer socket: a change after this wakes it.
     let mode = sk.mode();
+    if mode == Mode::Init {
+        return tcp.poll(table);
+    }
     if mode == Mode::Tcp {
         SmcSock::agree_on_err(&sk, tcp);
         return tcp.poll(table);
     }
     tcp.poll_wait(table);
-    let error = if sk.err() != 0 { events::ERR } else { 0 };
+    let error = if sk.err() != 0 || tcp.has_errors() {
+        events::ERR
+    } else {
+        0
+    };
     let mask = match mode {
-        Mode::Init => events::OUT | events::HUP,
         Mode::Failed => events::IN | events::OUT | events::HUP | events::RDHUP,
-        Mode::Connecting | Mode::Tcp => 0,
+        Mode::Init | Mode::Connecting | Mode::Tcp => 0,
         Mode::Listening => listening(sk),
         Mode::Smc => connected(sk),
         Mode::Closed => events::HUP,
@@ -59,9 +65,11 @@ fn connected(sk: Open<'_, SmcSock>) -> u32 {
         return events::HUP;
     };
     let ready = conn.ready();
+    // More than the ring holds never comes.
+    let enough = sk.rcvlowat().min(conn.receive_ring());
     let mut mask = 0;
     for (set, bits) in [
-        (ready.readable, events::IN),
+        (ready.unread >= enough, events::IN),
         (ready.writable, events::OUT),
         (ready.hangup, events::HUP),
         (ready.read_hangup, events::RDHUP | events::IN),

@@ -149,8 +149,8 @@ impl SmcSock {
 
     /// What the socket is doing.
     ///
-    /// It may do something else a moment later, except that a socket never leaves [`Mode::Tcp`] or [`Mode::Smc`]
-    /// before it is closed.
+    /// It may do something else a moment later, except that a socket never leaves [`Mode::Tcp`] before it is closed,
+    /// and [`Mode::Smc`] only for that one.
     pub(super) fn mode(&self) -> Mode {
         // ORDERING: Pairs with the release in `set_mode`: who sees the mode sees what the state holds.
         Mode::from_number(self.mode.load(Acquire))
@@ -196,7 +196,8 @@ impl SmcSock {
         sk.reason.store(reason.code(), Relaxed);
         sk.peer_diagnosis.store(peer_diagnosis, Relaxed);
         drop(Self::transition(sk, state, State::Tcp { report })?);
-        sk.mirror(tcp);
+        sk.mirror(tcp, true);
+        sk.hand_peek_offset_to(tcp);
         Ok(())
     }
 
@@ -240,6 +241,9 @@ impl SmcSock {
         Self::agree_on_err(&sk, tcp);
         let outcome = call(tcp);
         Self::agree_on_err(&sk, tcp);
+        if sk.mode() == Mode::Tcp {
+            sk.follow(tcp);
+        }
         outcome
     }
 }
@@ -322,14 +326,17 @@ impl SocketOps for SmcSock {
     fn attach_child(sk: &Sock<Self>, mut pending: Child) -> Result<Attached> {
         let tcp = pending.tcp().ok_or(ECONNABORTED)?.clone();
         let hook = WakeHook::new(sk.hold(), tcp.clone())?;
+        tcp.show_file(sk);
         sk.set_state_number(1);
-        sk.mirror(&tcp);
+        sk.mirror(&tcp, true);
         Self::show_err(sk, &tcp);
         if let Way::Smc { conn, waker } = pending.way() {
             Self::show_rings(sk, conn);
             waker.set(sk.hold());
             // What happened to the TCP connection before it was watched was not noticed.
             sk.queue_work(&HANDSHAKES);
+        } else {
+            sk.hand_peek_offset_to(&tcp);
         }
         *sk.inner.lock() = Some(tcp.clone());
         // From here on the connection is not reset with `pending`.
@@ -371,7 +378,8 @@ impl SocketOps for SmcSock {
         match (which, sk.mode()) {
             (1, Mode::Connecting) => Err(ENOTCONN),
             // The TCP connection may be closed before this one is.
-            (1, Mode::Smc) => tcp.name(name, 2),
+            (1, Mode::Smc) if !Self::connection(&sk)?.is_closed() => tcp.name(name, 2),
+            (1, Mode::Smc) => Err(ENOTCONN),
             _ => tcp.name(name, which),
         }
     }
@@ -413,8 +421,10 @@ impl SocketOps for SmcSock {
         if sk.mode() == Mode::Smc {
             sk.ctx.stats().bump(Counter::SPLICE);
         }
-        // TCP's own way looks at the file of its socket, which a socket of the kernel does not have.
-        splice.by_copy()
+        match sk.mode() {
+            Mode::Tcp => Self::forward(sk, |tcp| tcp.splice_read(splice)),
+            _ => splice.by_copy(),
+        }
     }
 
     fn show(sk: Open<'_, Self>, to: &SeqFile) {

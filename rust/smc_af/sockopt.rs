@@ -26,7 +26,10 @@ use super::{
     data::fall_back_for_option,
     info,
     socket::SmcSock,
-    state::Mode, //
+    state::{
+        Mode,
+        State, //
+    },
 };
 
 /// Option levels.
@@ -58,25 +61,9 @@ const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 
 /// Options of sockets that matter here.
 const SO_OOBINLINE: c_int = 10;
-/// See [`SO_OOBINLINE`].
-const SO_REUSEPORT: c_int = 15;
+
 /// See [`SO_OOBINLINE`].
 const SO_PEEK_OFF: c_int = 42;
-
-/// Options that attach something to a socket or do something at once: they are not mirrored.
-const NOT_MIRRORED: [c_int; 11] = [
-    26, // SO_ATTACH_FILTER
-    27, // SO_DETACH_FILTER
-    44, // SO_LOCK_FILTER
-    50, // SO_ATTACH_BPF
-    51, // SO_ATTACH_REUSEPORT_CBPF
-    52, // SO_ATTACH_REUSEPORT_EBPF
-    53, // SO_CNX_ADVICE
-    60, // SO_ZEROCOPY
-    61, // SO_TXTIME
-    68, // SO_DETACH_REUSEPORT_BPF
-    73, // SO_RESERVE_MEM
-];
 
 /// `setsockopt(2)`.
 pub(super) fn set(
@@ -88,13 +75,23 @@ pub(super) fn set(
     match (level, name) {
         (SOL_SMC, SMC_LIMIT_HS) => {
             let on = value.read_int()? != 0;
+            let state = sk.state.lock();
             sk.limit_hs.store(u32::from(on), Relaxed);
+            if let State::Listening { queue, .. } = &*state {
+                queue.set_limited(on);
+            }
             return Ok(());
         }
         (SOL_SMC, _) => return Err(ENOPROTOOPT),
-        (SOL_SOCKET, SO_PEEK_OFF) if sk.mode() == Mode::Smc => return Err(EOPNOTSUPP),
-        // An upper protocol of TCP would see none of the data.
-        (SOL_TCP, TCP_ULP) => return Err(EOPNOTSUPP),
+        (SOL_SOCKET, SO_PEEK_OFF) if sk.mode() != Mode::Tcp => {
+            // The handshake reads from the TCP socket.
+            sk.set_peek_offset(value.read_int()?);
+            return Ok(());
+        }
+        // An upper protocol of TCP would see none of the data that goes by RDMA.
+        (SOL_TCP, TCP_ULP) if !matches!(sk.mode(), Mode::Init | Mode::Tcp) => {
+            return Err(EOPNOTSUPP);
+        }
         (
             SOL_TCP,
             TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE,
@@ -107,13 +104,8 @@ pub(super) fn set(
         _ => (),
     }
     SmcSock::forward(sk, |tcp| tcp.set_option(level, name, value))?;
-    if level == SOL_SOCKET && name == SO_REUSEPORT {
-        // The kernel refuses it for a family that it does not know.
-        sk.mirror_reuseport(&sk.attached()?.tcp);
-    } else if level == SOL_SOCKET && !NOT_MIRRORED.contains(&name) {
-        // The TCP socket has accepted it; what the outer sock cannot do is not needed there.
-        let _ = sk.set_own_option(name, value);
-    }
+    // Options of one level may change those of another.
+    sk.mirror(&sk.attached()?.tcp, sk.mode() == Mode::Tcp);
     match (level, name) {
         (SOL_TCP, TCP_NODELAY) => {
             let on = value.read_int()? != 0;
@@ -124,6 +116,7 @@ pub(super) fn set(
                 conn.set_nodelay(on);
             }
         }
+        (SOL_TCP, TCP_ULP) => fall_back_for_option(sk)?,
         (SOL_TCP, TCP_CORK) => {
             let on = value.read_int()? != 0;
             sk.corked.store(u32::from(on), Relaxed);
@@ -156,7 +149,6 @@ pub(super) fn get(
         (SOL_SMC, SMC_LIMIT_HS) => out.write_int(i32::from(sk.limit_hs.load(Relaxed) != 0)),
         (SOL_SMC, SMC_RS_INFO) => out.write(info::of(sk).as_bytes()),
         (SOL_SMC, _) => Err(ENOPROTOOPT),
-        (SOL_TCP, TCP_ULP) => Err(EOPNOTSUPP),
         _ => SmcSock::forward(sk, |tcp| tcp.get_option(level, name, out)),
     }
 }
@@ -174,11 +166,10 @@ const SIOCATMARK: u32 = 0x8905;
 pub(super) fn ioctl(sk: Open<'_, SmcSock>, cmd: u32, arg: usize, compat: bool) -> Result<c_int> {
     let mode = sk.mode();
     let ours = matches!(cmd, SIOCINQ | SIOCOUTQ | SIOCOUTQNSD | SIOCATMARK);
-    if mode == Mode::Tcp || !ours {
+    if matches!(mode, Mode::Init | Mode::Listening | Mode::Tcp) || !ours {
         return SmcSock::forward(sk, |tcp| tcp.ioctl(cmd, arg, compat));
     }
     let answer = match mode {
-        Mode::Listening => return Err(EINVAL),
         Mode::Smc => {
             let conn = SmcSock::connection(&sk)?;
             match cmd {

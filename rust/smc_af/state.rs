@@ -11,6 +11,7 @@
 //!    │ listen           └─ no handshake, or a decline ─► Tcp
 //!    ▼
 //!   Listening                     close: every state ─► Closed
+//!                                 connect(AF_UNSPEC): Smc ─► Tcp
 //! ```
 
 use kernel::{
@@ -159,6 +160,7 @@ impl State {
                 | (Mode::Init, Mode::Connecting | Mode::Listening | Mode::Tcp)
                 | (Mode::Connecting, Mode::Tcp | Mode::Smc | Mode::Failed)
                 | (Mode::Failed | Mode::Listening, Mode::Init)
+                | (Mode::Smc, Mode::Tcp)
         )
     }
 }

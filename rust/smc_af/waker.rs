@@ -79,6 +79,12 @@ impl Wake for SockWaker {
         }
     }
 
+    fn urgent(&self) {
+        if let Some(sk) = self.sk.as_ref() {
+            sk.wake_urgent();
+        }
+    }
+
     fn writable(&self) {
         if let Some(sk) = self.sk.as_ref() {
             sk.wake_writable();

@@ -56,8 +56,8 @@ pub(crate) enum TcpEnd {
 /// What a poller may know.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ready {
-    /// Data can be read, or its end.
-    pub(crate) readable: bool,
+    /// Bytes that can be read.
+    pub(crate) unread: u32,
     /// Data can be written, or writing fails at once.
     pub(crate) writable: bool,
     /// Both directions have ended.
@@ -101,9 +101,9 @@ impl Core {
     }
 
     /// The answer to a reader when nothing is there: the end of the stream, or come again.
-    pub(super) fn nothing_to_read(&self) -> Result<usize> {
+    pub(super) fn nothing_to_read(&self) -> Result {
         if self.no_more_data() {
-            Ok(0)
+            Ok(())
         } else {
             Err(EAGAIN)
         }
@@ -129,12 +129,21 @@ impl Core {
         let may_send = self.may_send().is_ok();
         let state = self.machine.state();
         Ready {
-            readable: conn.readable_len() > 0 || ended,
+            unread: conn.readable_len(),
             writable: !may_send || conn.send_space() > 0,
             hangup: state.is_over() || ended && !state.may_send(),
             read_hangup: ended,
             urgent: conn.urgent_valid(),
         }
+    }
+
+    /// Whether both directions have ended, for whatever reason: there is no connection any more.
+    fn is_closed(&self) -> bool {
+        self.ended
+            || self.conn.as_ref().is_some_and(|conn| {
+                let state = self.machine.state();
+                conn.is_dead() || state.is_over() || conn.peer_close().any() && !state.may_send()
+            })
     }
 
     /// Whether the connection has ended and nothing of it is on its way.
@@ -262,8 +271,10 @@ impl Connection {
     ///
     /// `ENOTCONN` when the connection is over.
     pub(crate) fn shutdown_both(&self) -> Result<TcpEnd> {
-        let unread = self.readable_len() > 0;
-        self.call(Event::ShutdownBoth { unread })
+        // What has arrived can still be read, so that nothing is lost yet: as in TCP only a close resets for it.
+        let end = self.call(Event::ShutdownBoth { unread: false })?;
+        self.core.lock().read_shut = true;
+        Ok(end)
     }
 
     /// The socket goes. What is left to send is sent without it.
@@ -272,6 +283,13 @@ impl Connection {
         let unread = self.readable_len() > 0;
         self.call(Event::Close { unread })
             .unwrap_or(TcpEnd::Shutdown)
+    }
+
+    /// The application gives the connection up and keeps the socket, which learns no more of it; the peer sees an abort.
+    pub(crate) fn disconnect(&self) {
+        // Whatever becomes of the TCP connection is the caller's.
+        let _ = self.close();
+        self.abort();
     }
 
     /// Gives the connection up: the application sees `ECONNABORTED`, the peer an abort.
@@ -325,6 +343,11 @@ impl Connection {
             .is_none_or(|conn| conn.is_dead() || conn.is_drained());
         core.wants_room |= !drained;
         drained
+    }
+
+    /// Whether both directions have ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.core.lock().is_closed()
     }
 
     /// What a poller may know.
@@ -395,6 +418,9 @@ impl Connection {
             let mut core = self.core.lock();
             core.set_timer(Timer::Stop);
             core.stop_awaiting_rest();
+            if let Some(me) = &core.me {
+                cancel_delayed::<Connection, 4>(me);
+            }
             (core.me.take(), core.bound.take())
         };
         let Some(_me) = me else {

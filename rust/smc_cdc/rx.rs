@@ -17,7 +17,8 @@ use kernel::{
 use super::{
     close::PeerClosed,
     Connection,
-    Core, //
+    Core,
+    Moved, //
 };
 use crate::proto::{
     cdc::{
@@ -45,6 +46,8 @@ pub(crate) struct RecvMode {
     pub(crate) peek: bool,
     /// The bytes are thrown away (MSG_TRUNC).
     pub(crate) discard: bool,
+    /// So many bytes are passed over by a peek (SO_PEEK_OFF).
+    pub(crate) skip: u32,
 }
 
 /// What follows from a message, after the lock has been dropped.
@@ -52,6 +55,8 @@ pub(crate) struct RecvMode {
 struct Then {
     /// Readers have something to see.
     readable: bool,
+    /// An urgent byte is here.
+    urgent: bool,
     /// Writers have something to see.
     writable: bool,
     /// A plan is due.
@@ -139,6 +144,7 @@ impl Connection {
         self.tell_error(closed.error);
         Then {
             readable: effects.arrived > 0 || effects.urgent.is_some(),
+            urgent: matches!(effects.urgent, Some(Urgent::Present { .. })),
             writable: effects.urgent_read,
             push,
             closed,
@@ -155,6 +161,9 @@ impl Connection {
                 return;
             }
         };
+        if then.urgent {
+            self.wake(|w| w.urgent());
+        }
         // The application's wake-up first: it is what the peer waits for.
         if then.readable {
             self.wake(|w| w.readable());
@@ -177,39 +186,48 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `Ok(0)` at the end of the stream; `EAGAIN` when nothing is there; `EFAULT` when nothing could be written to the
+    /// No bytes at the end of the stream; `EAGAIN` when nothing is there; `EFAULT` when nothing could be written to the
     /// application; the connection's error, `ECONNRESET` or `ECONNABORTED`, once it has one and all data is read.
     pub(crate) fn try_recv(
         &self,
         to: &mut IovIterDest<'_>,
         most: usize,
         mode: RecvMode,
-    ) -> Result<usize> {
+    ) -> Result<Moved> {
         let _one = self.receiver.lock();
         let mut total: usize = 0;
+        let mut fault = false;
         while total < most {
-            let ranges = {
+            let (ranges, to_mark) = {
                 let core = self.core.lock();
                 let Some(conn) = core.conn.as_ref() else {
                     return Err(ENOTCONN);
                 };
-                conn.readable()
+                (conn.readable(), conn.before_inline_mark())
             };
-            if ranges.total() == 0 {
+            if ranges.total() <= mode.skip {
                 break;
             }
+            let mut skip = mode.skip;
             let mut left = most.saturating_sub(total);
+            if let Some(before) = to_mark.and_then(|n| n.checked_sub(mode.skip)) {
+                left = left.min(u32_as_usize(before));
+            }
             if !mode.peek {
                 left = left.min(PIECE);
             }
             let mut copied: u32 = 0;
-            let mut fault = false;
             for range in ranges.iter() {
-                let len = range.len.min(u32::try_from(left).unwrap_or(range.len));
+                let passed = skip.min(range.len);
+                skip = skip.saturating_sub(passed);
+                let there = range.len.saturating_sub(passed);
+                let len = there.min(u32::try_from(left).unwrap_or(there));
                 let n = if mode.discard {
                     len
                 } else {
-                    let n = self.rmb.copy_to_iter(range.offset, len, to);
+                    let n = self
+                        .rmb
+                        .copy_to_iter(range.offset.saturating_add(passed), len, to);
                     u32::try_from(n).unwrap_or(len)
                 };
                 copied = copied.saturating_add(n);
@@ -222,27 +240,37 @@ impl Connection {
                     break;
                 }
             }
-            total = total.saturating_add(u32_as_usize(copied));
-            if !mode.peek {
-                self.consume(copied);
-            }
             if fault {
+                // As with TCP a piece goes whole or not at all.
                 if total == 0 {
                     return Err(EFAULT);
                 }
                 break;
             }
-            if mode.peek || to.is_empty() && !mode.discard {
+            total = total.saturating_add(u32_as_usize(copied));
+            if !mode.peek {
+                self.consume(copied);
+            }
+            // As with TCP no call reads across the urgent mark.
+            if mode.peek || to.is_empty() && !mode.discard || self.at_mark() {
                 break;
             }
         }
-        if total == 0 && most > 0 {
-            return self.core.lock().nothing_to_read();
+        if total == 0 {
+            let core = self.core.lock();
+            let there = core.conn.as_ref().map_or(0, Conn::readable_len);
+            // What has arrived since is for the next call, unless this one had no room anyway.
+            if most > 0 || there <= mode.skip {
+                return core.nothing_to_read().map(|()| Moved::NOTHING);
+            }
         }
         if !mode.peek {
             self.rx_bytes.fetch_add(usize_as_u64(total), Relaxed);
         }
-        Ok(total)
+        Ok(Moved {
+            bytes: total,
+            fault,
+        })
     }
 
     /// Counts what the application took and tells the peer if it should know.

@@ -15,11 +15,15 @@ use kernel::{
         atomic::Relaxed,
         Arc, //
     },
+    time::msecs_to_jiffies,
+    workqueue::WorkItem, //
 };
 
 use super::{
     Connection,
-    PeerRing, //
+    Moved,
+    PeerRing,
+    QUEUE, //
 };
 use crate::{
     proto::{
@@ -43,6 +47,9 @@ use crate::{
 /// How much is copied before the first part of it is sent.
 const PIECE: u32 = 32 * 1024;
 
+/// How long data is held back because more is to follow, as with TCP.
+const CORK_MS: u32 = 200;
+
 /// How a call sends.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SendMode {
@@ -60,14 +67,14 @@ impl Connection {
     /// `EAGAIN` when there is something to send and nothing fits; `EFAULT` when nothing could be read from the
     /// application; `EPIPE` after this side ended its sending; the connection's error, `ECONNRESET` or `ECONNABORTED`,
     /// once it has one.
-    pub(crate) fn try_send(&self, from: &mut IovIterSource<'_>, mode: SendMode) -> Result<usize> {
+    pub(crate) fn try_send(&self, from: &mut IovIterSource<'_>, mode: SendMode) -> Result<Moved> {
         let _one = self.sender.lock();
         let mut total: usize = 0;
         let mut fault = false;
         if from.is_empty() {
-            return self.core.lock().may_send().map(|()| 0);
+            return self.core.lock().may_send().map(|()| Moved::NOTHING);
         }
-        while !from.is_empty() && !fault {
+        while !from.is_empty() {
             let ranges = {
                 let mut core = self.core.lock();
                 if let Err(error) = core.may_send() {
@@ -98,11 +105,17 @@ impl Connection {
                     break;
                 }
             }
-            let last = mode.urgent && from.is_empty() && !fault;
+            if fault {
+                // As with TCP a piece goes whole or not at all.
+                break;
+            }
+            let last = mode.urgent && from.is_empty();
             self.commit(copied, last)?;
             total = total.saturating_add(u32_as_usize(copied));
             if !self.holds_back(mode.cork) {
                 self.push();
+            } else if mode.cork {
+                self.send_in_a_while();
             }
         }
         match total {
@@ -110,7 +123,10 @@ impl Connection {
             0 => Err(EAGAIN),
             _ => {
                 self.tx_bytes.fetch_add(usize_as_u64(total), Relaxed);
-                Ok(total)
+                Ok(Moved {
+                    bytes: total,
+                    fault,
+                })
             }
         }
     }
@@ -146,6 +162,14 @@ impl Connection {
         core.conn
             .as_ref()
             .is_some_and(|conn| conn.should_hold(cork, autocork))
+    }
+
+    /// Sends in a while what is held back because more was to follow. Under the lock, as for the orphan timer.
+    fn send_in_a_while(&self) {
+        let core = self.core.lock();
+        if let Some(me) = &core.me {
+            QUEUE.enqueue_delayed::<Connection, 4>(me.clone(), msecs_to_jiffies(CORK_MS));
+        }
     }
 
     /// Bytes that the peer has not taken yet, and those of them that have not left (SIOCOUTQ, SIOCOUTQNSD).
@@ -273,4 +297,13 @@ fn post(
     }
     let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
     bound.link().post(slot, writes, &cdc, token, cookie)
+}
+
+impl WorkItem<4> for Connection {
+    type Pointer = Arc<Connection>;
+
+    /// What was held back has waited long enough.
+    fn run(this: Arc<Connection>) {
+        this.push();
+    }
 }

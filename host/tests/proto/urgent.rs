@@ -89,6 +89,25 @@ fn inline_urgent_byte_is_ordinary_data() {
 }
 
 #[test]
+fn bytes_before_an_inline_urgent_byte_are_counted() {
+    let mut p = Pair::new(Setup::default());
+    p.sides[1].conn.set_oob_inline(true);
+    send_urgent(&mut p, 3);
+    p.deliver(0);
+    assert_eq!(p.sides[1].conn.before_inline_mark(), Some(2));
+    assert_eq!(p.read(1, 1), 1);
+    assert_eq!(p.sides[1].conn.before_inline_mark(), Some(1));
+    assert_eq!(p.read(1, 1), 1);
+    // From the mark on it is read like any other byte.
+    assert!(p.sides[1].conn.at_mark());
+    assert_eq!(p.sides[1].conn.before_inline_mark(), None);
+    assert_eq!(p.read(1, 1), 1);
+    assert_eq!(p.sides[1].conn.before_inline_mark(), None);
+    p.sides[1].conn.set_oob_inline(false);
+    assert_eq!(p.sides[1].conn.before_inline_mark(), None);
+}
+
+#[test]
 fn nothing_behind_the_urgent_byte_is_sent_before_it_is_read() {
     let mut p = Pair::new(Setup::default());
     send_urgent(&mut p, 3);

@@ -216,6 +216,12 @@ impl<'a> RecvMsg<'a> {
         self.flags() & bindings::MSG_DONTWAIT != 0
     }
 
+    /// Adds `MSG_` flags to those that the call tells its caller.
+    pub fn report(&mut self, flags: u32) {
+        // SAFETY: The message is valid for the lifetime of this object.
+        unsafe { (*self.raw).msg_flags |= flags };
+    }
+
     /// Says that the message has no sender's address.
     pub fn clear_name(&mut self) {
         // SAFETY: The message is valid for the lifetime of this object.
@@ -249,6 +255,8 @@ pub mod flag {
     pub const MSG_MORE: u32 = bindings::MSG_MORE;
     /// No signal when the pipe is broken.
     pub const MSG_NOSIGNAL: u32 = bindings::MSG_NOSIGNAL;
+    /// Send the caller's pages, and report when they may be used again.
+    pub const MSG_ZEROCOPY: u32 = bindings::MSG_ZEROCOPY;
     /// Open the connection with the first bytes.
     pub const MSG_FASTOPEN: u32 = bindings::MSG_FASTOPEN;
 }

@@ -193,6 +193,8 @@ unsafe fn set_up<T: SocketOps>(sk: *mut bindings::sock, family: Family) -> Resul
     unsafe { this.enlist() }?;
     // SAFETY: The sock has a socket.
     unsafe { bindings::sock_custom_sockopt((*sk).sk_socket) };
+    // SAFETY: As above.
+    unsafe { bindings::sock_support_zerocopy((*sk).sk_socket) };
     Ok(())
 }
 
@@ -453,6 +455,8 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe { bindings::sock_init_data(new, sk) };
         // SAFETY: As above; the field never changes in the parent.
         unsafe { (*sk).sk_protocol = (*parent).sk_protocol };
+        // SAFETY: As above; a plain number, which is read without a lock.
+        unsafe { (*sk).sk_peek_off = ptr::read_volatile(&raw const (*parent).sk_peek_off) };
         // SAFETY: The sock is fresh, of one of `T`'s kinds.
         let made = unsafe { Sock::initialise(sk, listener.family(), T::init_child(net, &pending)) };
         let outcome = made.and_then(|this| {
@@ -471,6 +475,8 @@ impl<T: SocketOps> Callbacks<T> {
         }
         // SAFETY: The socket is valid.
         unsafe { bindings::sock_custom_sockopt(new) };
+        // SAFETY: As above.
+        unsafe { bindings::sock_support_zerocopy(new) };
         // SAFETY: As above.
         unsafe { (*new).state = bindings::socket_state_SS_CONNECTED };
         Ok(())

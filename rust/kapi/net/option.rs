@@ -90,6 +90,29 @@ static SENT: Tag = Tag(2);
 /// The peer has it as well.
 static SEEN: Tag = Tag(3);
 
+/// The option is to be written, by a listener that takes few connections at once.
+static LIMITED: Tag = Tag(4);
+/// Such a listener has enough for now.
+static PAUSED: Tag = Tag(5);
+
+/// What a socket may be tagged with.
+static TAGS: [&Tag; 5] = [&ASKED, &SENT, &SEEN, &LIMITED, &PAUSED];
+
+/// Whether a value of `sk_user_data` is one of our tags.
+fn is_tag(value: *mut c_void) -> bool {
+    TAGS.iter().any(|tag| tag.value() == value)
+}
+
+/// Whether a value of `sk_user_data` is the tag of a socket that asks for the option and has not written it.
+fn is_asking(value: *mut c_void) -> bool {
+    [&ASKED, &LIMITED, &PAUSED]
+        .iter()
+        .any(|tag| tag.value() == value)
+}
+
+/// How many accepted connections may wait for a handshake at a listener that limits them.
+pub const LISTENER_LIMIT: u32 = 16;
+
 /// The bit in `sk_user_data` that keeps a tag from being copied to children.
 const NOCOPY: usize = bindings::SK_USER_DATA_NOCOPY as usize;
 
@@ -287,7 +310,7 @@ impl TcpSocket {
         unsafe { bindings::sk_callback_unlock(sk) };
         match free {
             Ok(_) => Ok(()),
-            Err(tag) if tag == ASKED.value() => Ok(()),
+            Err(tag) if is_asking(tag) => Ok(()),
             Err(_) => Err(EBUSY),
         }
     }
@@ -308,6 +331,22 @@ impl TcpSocket {
         outcome
     }
 
+    /// Says whether the listener limits the connections that it takes with the option, and whether it has enough now.
+    /// Does not sleep. Nothing happens to a socket that does not ask for the option.
+    pub fn limit_option(&self, limited: bool, enough: bool) {
+        let to = match (limited, enough) {
+            (false, _) => &ASKED,
+            (true, false) => &LIMITED,
+            (true, true) => &PAUSED,
+        };
+        let data = user_data(self.sk());
+        for from in [&ASKED, &LIMITED, &PAUSED] {
+            if data.cmpxchg(from.value(), to.value(), Full).is_ok() {
+                return;
+            }
+        }
+    }
+
     /// Whether both ends said that they speak SMC.
     pub fn peer_has_smc(&self) -> bool {
         user_data(self.sk()).load(Acquire) == SEEN.value()
@@ -317,16 +356,19 @@ impl TcpSocket {
     pub fn forget_option(&self) {
         let sk = self.sk();
         let tag = user_data(sk).load(Acquire);
-        if ![&ASKED, &SENT, &SEEN].iter().any(|our| our.value() == tag) {
+        if !is_tag(tag) {
             return;
         }
         // SAFETY: The sock is valid, and this is a task that may sleep.
         unsafe { bindings::lock_sock(sk) };
         restore_operations(sk);
-        // Under the socket's lock nobody else changes a tag.
-        let tag = user_data(sk).load(Relaxed);
-        if [&ASKED, &SENT, &SEEN].iter().any(|our| our.value() == tag) {
-            user_data(sk).store(ptr::null_mut(), Release);
+        // Under the socket's lock nobody else changes a tag, but for one of a listener into another.
+        let mut tag = user_data(sk).load(Relaxed);
+        while is_tag(tag) {
+            match user_data(sk).cmpxchg(tag, ptr::null_mut(), Full) {
+                Ok(_) => break,
+                Err(now) => tag = now,
+            }
         }
         // SAFETY: It was locked above.
         unsafe { bindings::release_sock(sk) };
@@ -487,7 +529,7 @@ unsafe extern "C" fn conn_request<const KIND: usize>(
         return 0;
     };
     // SAFETY: The packet is the one that TCP works on.
-    let offered = offered(unsafe { received_header(skb) });
+    let offered = offered(unsafe { received_header(skb) }) && !has_enough(sk);
     let before = exchange_note(Note {
         listener: sk,
         offered,
@@ -496,6 +538,17 @@ unsafe extern "C" fn conn_request<const KIND: usize>(
     let ret = unsafe { call(sk, skb) };
     exchange_note(before);
     ret
+}
+
+/// Whether a listener takes no more connections with the option for now.
+fn has_enough(listener: *mut bindings::sock) -> bool {
+    let tag = user_data(listener).load(Acquire);
+    if tag != LIMITED.value() {
+        return tag == PAUSED.value();
+    }
+    // SAFETY: The sock is valid; a plain number, read without a lock.
+    let waiting = unsafe { ptr::read_volatile(&raw const (*listener).sk_ack_backlog) };
+    waiting >= LISTENER_LIMIT
 }
 
 /// Leaves a note on this CPU and takes the one that was there. With bottom halves off.
@@ -634,7 +687,7 @@ unsafe fn on_syn_ack<const V6: bool>(
 ) {
     // SAFETY: The request is valid.
     let listener = unsafe { (*req).__req_common.__bindgen_anon_5.skc_listener };
-    if listener.is_null() || user_data(listener).load(Acquire) != ASKED.value() {
+    if listener.is_null() || !is_asking(user_data(listener).load(Acquire)) {
         return;
     }
     // SAFETY: The tag says that the listener is a TCP socket of ours.
@@ -860,7 +913,7 @@ mod tests {
 
     #[test]
     fn tags_are_told_apart_and_not_copied() {
-        let tags = [ASKED.value(), SENT.value(), SEEN.value()];
+        let tags = TAGS.map(Tag::value);
         for (at, tag) in tags.iter().enumerate() {
             assert!(tag.addr() & NOCOPY != 0);
             assert!(tags.iter().skip(at + 1).all(|other| other != tag));
@@ -880,7 +933,15 @@ mod tests {
                 tcp.ask_on_accept()?;
                 tcp.ask_on_connect()?;
                 assert!(!tcp.peer_has_smc());
+                for (limited, enough) in [(true, false), (true, true), (false, true), (true, true)]
+                {
+                    tcp.limit_option(limited, enough);
+                    assert_eq!(has_enough(tcp.sk()), limited && enough);
+                    tcp.ask_on_connect()?;
+                }
                 tcp.forget_option();
+                tcp.limit_option(true, true);
+                assert!(!has_enough(tcp.sk()));
                 assert!(operations(tcp.sk()).load(Relaxed) == before);
                 assert!(user_data(tcp.sk()).load(Relaxed).is_null());
             }

@@ -343,6 +343,12 @@ impl<T: SocketOps> Sock<T> {
         unsafe { bindings::sk_wake_writable(self.as_raw()) };
     }
 
+    /// Sends SIGURG to whoever asked for it: urgent data has arrived. Any context.
+    pub fn wake_urgent(&self) {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { bindings::sk_urgent(self.as_raw()) };
+    }
+
     /// Wakes everybody: the state changed. Any context.
     pub fn wake_state(&self) {
         // SAFETY: By the type invariant the sock is valid; its callback is the kernel's default one.
@@ -356,37 +362,47 @@ impl<T: SocketOps> Sock<T> {
     }
 
     /// Passes a wake-up of the TCP socket on to those who asked for signals. Any context.
+    ///
+    /// TCP says that there is room again only to those who found none.
     pub fn wake_async(&self, events: u32) {
-        if events & super::events::IN != 0 {
-            // SAFETY: By the type invariant the sock is valid.
-            unsafe {
-                bindings::sk_wake_async(
-                    self.as_raw(),
-                    bindings::SOCK_WAKE_WAITD as c_int,
-                    bindings::POLL_IN as c_int,
-                )
-            };
-        }
-        if events & super::events::OUT != 0 {
-            // SAFETY: By the type invariant the sock is valid.
-            unsafe {
-                bindings::sk_wake_async(
-                    self.as_raw(),
-                    bindings::SOCK_WAKE_SPACE as c_int,
-                    bindings::POLL_OUT as c_int,
-                )
-            };
+        for (event, how, band) in [
+            (
+                super::events::IN,
+                bindings::SOCK_WAKE_WAITD,
+                bindings::POLL_IN,
+            ),
+            (
+                super::events::OUT,
+                bindings::SOCK_WAKE_IO,
+                bindings::POLL_OUT,
+            ),
+            (
+                super::events::ERR,
+                bindings::SOCK_WAKE_IO,
+                bindings::POLL_ERR,
+            ),
+        ] {
+            if events & event != 0 {
+                // SAFETY: By the type invariant the sock is valid.
+                unsafe { bindings::sk_wake_async(self.as_raw(), how as c_int, band as c_int) };
+            }
         }
     }
 
-    /// Sets the buffer sizes that the socket reports, as the kernel does: twice what was asked for.
+    /// Sets the buffer sizes that the socket reports, as the kernel does: twice what they are. One that the application
+    /// chose stays as it is.
     pub fn set_buffers(&self, sndbuf: u32, rcvbuf: u32) {
+        let (chosen_snd, chosen_rcv) = self.buffers_locked();
         let sk = self.as_raw();
         let twice = |bytes: u32| c_int::try_from(bytes.saturating_mul(2)).unwrap_or(c_int::MAX);
-        // SAFETY: By the type invariant the sock is valid; the fields are plain numbers, read without a lock.
-        unsafe { ptr::write_volatile(&raw mut (*sk).sk_sndbuf, twice(sndbuf)) };
-        // SAFETY: As above.
-        unsafe { ptr::write_volatile(&raw mut (*sk).sk_rcvbuf, twice(rcvbuf)) };
+        if !chosen_snd {
+            // SAFETY: By the type invariant the sock is valid; the field is a plain number, read without a lock.
+            unsafe { ptr::write_volatile(&raw mut (*sk).sk_sndbuf, twice(sndbuf)) };
+        }
+        if !chosen_rcv {
+            // SAFETY: As above.
+            unsafe { ptr::write_volatile(&raw mut (*sk).sk_rcvbuf, twice(rcvbuf)) };
+        }
     }
 
     /// The buffer sizes as the socket reports them: for sending and for receiving.
@@ -417,6 +433,58 @@ impl<T: SocketOps> Sock<T> {
         unsigned(low.max(1))
     }
 
+    /// Where the next peek begins (`SO_PEEK_OFF`), a number of bytes; nothing when that is off.
+    pub fn peek_offset(&self) -> Option<u32> {
+        // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
+        let at = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).sk_peek_off) };
+        u32::try_from(at).ok()
+    }
+
+    /// Says where the next peek begins; a negative number switches that off.
+    pub fn set_peek_offset(&self, to: i32) {
+        // SAFETY: By the type invariant the sock is valid; a plain number, written without a lock.
+        unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).sk_peek_off, to) };
+    }
+
+    /// From now on peeks go to `tcp`: it begins where this socket would.
+    pub fn hand_peek_offset_to(&self, tcp: &TcpSocket) {
+        // SAFETY: Both socks are valid; plain numbers, read and written without a lock.
+        unsafe {
+            let at = ptr::read_volatile(&raw const (*self.as_raw()).sk_peek_off);
+            ptr::write_volatile(&raw mut (*tcp.sk()).sk_peek_off, at);
+        }
+    }
+
+    /// Moves the place where the next peek begins: onward by what was peeked at, back by what was read.
+    pub fn move_peek_offset(&self, onward: i32) {
+        let Some(at) = self.peek_offset() else {
+            return;
+        };
+        self.set_peek_offset(signed(at).saturating_add(onward).max(0));
+    }
+
+    /// Makes this socket report what calls on `tcp` change by the way: the buffers that TCP sizes by itself, and where
+    /// the next peek begins.
+    pub fn follow(&self, tcp: &TcpSocket) {
+        let to = self.as_raw();
+        let from = tcp.sk();
+        // SAFETY: Both socks are valid; these are plain numbers, read and written without a lock.
+        unsafe {
+            ptr::write_volatile(
+                &raw mut (*to).sk_sndbuf,
+                ptr::read_volatile(&raw const (*from).sk_sndbuf),
+            );
+            ptr::write_volatile(
+                &raw mut (*to).sk_rcvbuf,
+                ptr::read_volatile(&raw const (*from).sk_rcvbuf),
+            );
+            ptr::write_volatile(
+                &raw mut (*to).sk_peek_off,
+                ptr::read_volatile(&raw const (*from).sk_peek_off),
+            );
+        }
+    }
+
     /// How long `SO_LINGER` lets a close wait: nothing when it is off.
     pub fn linger(&self) -> Option<Patience> {
         let sk = self.as_raw();
@@ -431,52 +499,16 @@ impl<T: SocketOps> Sock<T> {
         })
     }
 
-    /// Makes this socket report SO_REUSEPORT as `tcp` has it.
-    pub fn mirror_reuseport(&self, tcp: &TcpSocket) {
-        // SAFETY: Both socks are valid.
-        unsafe { bindings::sk_copy_reuseport(self.as_raw(), tcp.sk()) };
-    }
-
-    /// Makes this socket report the settings of `tcp`: of a child, those that it inherited. May sleep.
+    /// Makes this socket report the options of `tcp`, where the kernel's own code looks for them. May sleep.
+    ///
+    /// The sizes of the buffers are taken over where the application chose them, or both with `buffers`.
     ///
     /// # Locking
     ///
     /// Takes the lock of this sock, as `setsockopt(2)` does: its flags are changed by read and write, not atomically.
-    pub fn mirror(&self, tcp: &TcpSocket) {
-        let to = self.as_raw();
-        let from = tcp.sk();
-        // SAFETY: The sock is valid, and this is a task that may sleep.
-        unsafe { bindings::lock_sock(to) };
-        // SAFETY: Both socks are valid. These are plain numbers, read without a lock. Those written here have no other
-        // writer without the lock that is held, but for `set_buffers`, which comes afterwards.
-        unsafe {
-            (*to).sk_sndbuf = (*from).sk_sndbuf;
-            (*to).sk_rcvbuf = (*from).sk_rcvbuf;
-            (*to).sk_rcvlowat = (*from).sk_rcvlowat;
-            (*to).sk_rcvtimeo = (*from).sk_rcvtimeo;
-            (*to).sk_sndtimeo = (*from).sk_sndtimeo;
-            (*to).sk_lingertime = (*from).sk_lingertime;
-            (*to).sk_mark = (*from).sk_mark;
-            (*to).sk_priority = (*from).sk_priority;
-            (*to).__sk_common.skc_bound_dev_if = (*from).__sk_common.skc_bound_dev_if;
-        }
-        // SAFETY: As above.
-        let locks = unsafe { (*from).sk_userlocks };
-        // SAFETY: As above.
-        unsafe { (*to).sk_userlocks = locks };
-        for flag in [
-            bindings::sock_flags_SOCK_LINGER,
-            bindings::sock_flags_SOCK_KEEPOPEN,
-            bindings::sock_flags_SOCK_URGINLINE,
-        ] {
-            // SAFETY: The sock is valid.
-            if unsafe { has_flag(from, flag) } {
-                // SAFETY: The sock is valid, and its lock is held.
-                unsafe { bindings::sock_set_flag(to, flag as c_int) };
-            }
-        }
-        // SAFETY: It was locked above.
-        unsafe { bindings::release_sock(to) };
+    pub fn mirror(&self, tcp: &TcpSocket, buffers: bool) {
+        // SAFETY: Both socks are valid, and this is a task that may sleep.
+        unsafe { bindings::sk_mirror_options(self.as_raw(), tcp.sk(), buffers) };
     }
 }
 
@@ -485,7 +517,7 @@ impl<T: SocketOps> Sock<T> {
 /// # Safety
 ///
 /// `sk` must be valid.
-unsafe fn has_flag(sk: *const bindings::sock, flag: u32) -> bool {
+pub(super) unsafe fn has_flag(sk: *const bindings::sock, flag: u32) -> bool {
     // SAFETY: The caller vouches for the sock.
     let place = unsafe { &raw const (*sk).__sk_common.__bindgen_anon_5.skc_flags };
     // SAFETY: As above; the read is volatile, as the flags are changed without a lock that is held here.
@@ -604,17 +636,6 @@ impl<'a, T: SocketOps> Open<'a, T> {
     pub fn poll_wait(&self, table: &PollTable<'_>) {
         // SAFETY: File, socket and table are those of a call in progress.
         unsafe { bindings::sock_poll_wait(table.file, table.outer, table.table) };
-    }
-
-    /// Applies a `SOL_SOCKET` option to the outer sock, where the kernel's own code looks for it.
-    pub fn set_own_option(&self, name: c_int, value: &OptionIn<'_>) -> Result {
-        // SAFETY: The sock of an open descriptor has a socket.
-        let sock = unsafe { (*self.as_raw()).sk_socket };
-        let level = bindings::SOL_SOCKET as c_int;
-        // SAFETY: The socket is valid, and so is the value by its type.
-        kernel::error::to_result(unsafe {
-            bindings::sock_setsockopt(sock, level, name, value.value, value.len)
-        })
     }
 
     /// Sends the signal that belongs to a write on a closed connection, and says which error it is.

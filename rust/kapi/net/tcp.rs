@@ -40,7 +40,10 @@ use super::{
     Patience,
     PollTable,
     RecvMsg,
-    SendMsg, //
+    SendMsg,
+    Sock,
+    SocketOps,
+    Splice, //
 };
 
 /// Which directions of a connection to close.
@@ -491,6 +494,68 @@ impl TcpSocket {
         u32::try_from(index).unwrap_or(0)
     }
 
+    /// Whether reports wait on the socket's error queue. Does not sleep.
+    pub fn has_errors(&self) -> bool {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { bindings::sk_has_errors(self.sk()) }
+    }
+
+    /// Whether `SO_ZEROCOPY` is on. Does not sleep.
+    pub fn wants_zerocopy(&self) -> bool {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { super::sock::has_flag(self.sk(), bindings::sock_flags_SOCK_ZEROCOPY) }
+    }
+
+    /// Prepares the report that `size` bytes, sent with `MSG_ZEROCOPY`, were copied.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` when there is no memory for it.
+    pub fn zerocopy_report(&self, size: usize) -> Result<ZerocopyReport<'_>> {
+        // SAFETY: By the type invariant the sock is valid, and this is a task that may sleep.
+        let raw = unsafe { bindings::zerocopy_begin(self.sk(), size) };
+        Ok(ZerocopyReport {
+            tcp: self,
+            raw: NonNull::new(raw).ok_or(ENOBUFS)?,
+            sent: false,
+        })
+    }
+
+    /// Lets the kernel find the owner of this socket by the file of `front`: for SIGURG, and for rules of the firewall.
+    ///
+    /// [`forget_file`](Self::forget_file) must be called before that file is gone.
+    pub fn show_file<T: SocketOps>(&self, front: &Sock<T>) {
+        // SAFETY: Both are valid, and this is a task that may sleep. The socket of `front` has a file or none.
+        unsafe { bindings::sock_show_file(self.as_raw(), front.as_raw()) };
+    }
+
+    /// Ends [`show_file`](Self::show_file).
+    pub fn forget_file(&self) {
+        // SAFETY: By the type invariant the socket is valid, and this is a task that may sleep.
+        unsafe { bindings::sock_show_file(self.as_raw(), ptr::null()) };
+    }
+
+    /// Moves bytes into a pipe as `splice(2)` from this socket would.
+    pub fn splice_read(&self, splice: &mut Splice<'_>) -> Result<usize> {
+        let op = self.ops().splice_read.ok_or(EINVAL)?;
+        // SAFETY: By the type invariant the socket is valid; the field is a plain pointer.
+        if unsafe { ptr::read_volatile(&raw const (*self.as_raw()).file) }.is_null() {
+            // TCP looks there whether the call may wait.
+            return splice.by_copy();
+        }
+        // SAFETY: The socket is valid and shows a file, and the arguments are those of a call in progress.
+        let moved = unsafe {
+            op(
+                self.as_raw(),
+                splice.ppos,
+                splice.pipe,
+                splice.len,
+                splice.flags,
+            )
+        };
+        usize::try_from(moved).map_err(|_| Error::from_errno(i32::try_from(moved).unwrap_or(-22)))
+    }
+
     /// Whether an IPsec policy is attached to the socket, or one of its namespace covers the connection.
     pub fn has_xfrm_policy(&self) -> bool {
         // SAFETY: By the type invariant the sock is valid.
@@ -638,8 +703,38 @@ impl TcpSocket {
 impl Drop for TcpSocket {
     fn drop(&mut self) {
         self.forget_option();
+        // A socket with a file is not freed.
+        self.forget_file();
         // SAFETY: By the type invariant the socket is valid and ours.
         unsafe { bindings::sock_release(self.as_raw()) };
+    }
+}
+
+/// A report to come on the error queue of a TCP socket; it is sent, or taken back, when it is dropped.
+///
+/// # Invariants
+///
+/// `raw` is a report of the sock of `tcp`, with one reference that is owned by this object.
+pub struct ZerocopyReport<'a> {
+    /// Whose report it is.
+    tcp: &'a TcpSocket,
+    /// The C object.
+    raw: NonNull<bindings::ubuf_info>,
+    /// Whether there is something to report.
+    sent: bool,
+}
+
+impl ZerocopyReport<'_> {
+    /// The call has sent something.
+    pub fn send(mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for ZerocopyReport<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; this is a task that may sleep.
+        unsafe { bindings::zerocopy_end(self.tcp.sk(), self.raw.as_ptr(), self.sent) };
     }
 }
 

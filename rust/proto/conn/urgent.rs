@@ -166,6 +166,15 @@ impl Conn {
         (apart && self.read <= byte).then_some(byte)
     }
 
+    /// How many bytes come before an urgent byte that belongs to the normal data, if reading has
+    /// not come to it: one call reads no further.
+    pub fn before_inline_mark(&self) -> Option<u32> {
+        let rx = &self.urgent_rx;
+        let byte = Pos::new(rx.mark.get().checked_sub(1)?);
+        let ahead = rx.inline && (rx.is_here() || rx.fetching) && self.read < byte;
+        ahead.then(|| byte.since(self.read))
+    }
+
     /// Takes in the urgent flags of a message.
     pub(super) fn note_urgent(&mut self, flags: ProdFlags, advanced: bool) -> Option<Urgent> {
         if flags.urgent_present && advanced {
