@@ -322,13 +322,15 @@ impl<H: QpEvents> Closing<H> {
         self.started = ret == 0;
     }
 
-    /// Waits until everything that was posted has come back, for at most `timeout_ms`; says whether it has.
+    /// Waits until everything that was posted has come back, for at most `timeout_ms` for each of the two queues; says
+    /// whether it has.
     pub fn wait(&mut self, timeout_ms: u32) -> bool {
         if self.started && !self.core.drained {
             let block = self.core.block();
-            // The second wait is short: both queues are sent back at the same time.
+            // Both are sent back at the same time, but not by the same hand: on a busy machine one may be long after
+            // the other.
             self.core.drained =
-                block.send_end.done.wait_ms(timeout_ms) && block.recv_end.done.wait_ms(100);
+                block.send_end.done.wait_ms(timeout_ms) && block.recv_end.done.wait_ms(timeout_ms);
         }
         self.core.drained
     }
