@@ -96,6 +96,7 @@ void smc_helper_sk_state_change(struct sock *sk)
 	sk->sk_state_change(sk);
 }
 
+/* For sockets of which somebody has found no room: the kernel's own mark for that is TCP's. */
 void smc_helper_sk_wake_writable(struct sock *sk)
 {
 	struct socket_wq *wq;
@@ -105,7 +106,7 @@ void smc_helper_sk_wake_writable(struct sock *sk)
 	if (skwq_has_sleeper(wq))
 		wake_up_interruptible_poll(&wq->wait,
 					   EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
-	sk_wake_async_rcu(sk, SOCK_WAKE_SPACE, POLL_OUT);
+	sk_wake_async_rcu(sk, SOCK_WAKE_IO, POLL_OUT);
 	rcu_read_unlock();
 }
 
@@ -177,6 +178,22 @@ void smc_helper_sk_mirror_options(struct sock *to, const struct sock *from,
 	WRITE_ONCE(to->sk_busy_poll_budget, READ_ONCE(from->sk_busy_poll_budget));
 #endif
 	release_sock(to);
+}
+
+/* Whether a call that receives is asked how much is left. */
+bool smc_helper_wants_unread(const struct msghdr *msg, const struct sock *tcp)
+{
+	return msg->msg_get_inq || tcp_sk(tcp)->recvmsg_inq;
+}
+
+/* What a call that receives says of the bytes that are left, to those who asked for it. */
+void smc_helper_tell_unread(struct msghdr *msg, const struct sock *tcp,
+			    int unread)
+{
+	if (msg->msg_get_inq)
+		msg->msg_inq = unread;
+	if (tcp_sk(tcp)->recvmsg_inq)
+		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(unread), &unread);
 }
 
 bool smc_helper_sk_has_errors(const struct sock *sk)

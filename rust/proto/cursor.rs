@@ -99,6 +99,21 @@ impl Ranges {
         self.first.len.saturating_add(self.second.len)
     }
 
+    /// What is left without the first `n` bytes.
+    #[must_use]
+    pub fn behind(&self, n: u32) -> Self {
+        let cut = |range: Range, n: u32| Range {
+            offset: range.offset.saturating_add(n),
+            len: range.len.saturating_sub(n),
+        };
+        let first = n.min(self.first.len);
+        let second = n.saturating_sub(first).min(self.second.len);
+        Self {
+            first: cut(self.first, first),
+            second: cut(self.second, second),
+        }
+    }
+
     /// The parts that are not empty.
     pub fn iter(&self) -> impl Iterator<Item = Range> {
         [self.first, self.second].into_iter().filter(|r| r.len > 0)

@@ -46,6 +46,8 @@ pub(super) fn sendmsg(sk: Open<'_, SmcSock>, msg: &mut SendMsg<'_>) -> Result<us
     loop {
         match sk.mode() {
             Mode::Tcp => return SmcSock::forward(sk, |tcp| tcp.sendmsg(msg)),
+            // It opens a connection, and there is one.
+            Mode::Smc if msg.flags() & flag::MSG_FASTOPEN != 0 => return Err(EISCONN),
             Mode::Smc => {
                 let conn = SmcSock::connection(&sk)?;
                 let sent = send(sk, conn, msg, &mut patience);
@@ -78,6 +80,9 @@ pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<us
                 let conn = SmcSock::connection(&sk)?;
                 msg.clear_name();
                 let got = receive(sk, conn, msg, &mut patience);
+                if got.is_ok() {
+                    msg.tell_unread(&sk.attached()?.tcp, || conn.left_to_read());
+                }
                 sk.ctx
                     .stats()
                     .call(Way::Receive, got.as_ref().ok().copied());

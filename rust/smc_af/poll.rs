@@ -67,9 +67,10 @@ fn connected(sk: Open<'_, SmcSock>) -> u32 {
     let ready = conn.ready();
     // More than the ring holds never comes.
     let enough = sk.rcvlowat().min(conn.receive_ring());
+    let there = ready.unread.saturating_add(u32::from(ready.mark_ahead));
     let mut mask = 0;
     for (set, bits) in [
-        (ready.unread >= enough, events::IN),
+        (there >= enough, events::IN),
         (ready.writable, events::OUT),
         (ready.hangup, events::HUP),
         (ready.read_hangup, events::RDHUP | events::IN),

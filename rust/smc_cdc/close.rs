@@ -58,6 +58,8 @@ pub(crate) enum TcpEnd {
 pub(crate) struct Ready {
     /// Bytes that can be read.
     pub(crate) unread: u32,
+    /// An urgent byte lies behind some of them, which TCP counts among them.
+    pub(crate) mark_ahead: bool,
     /// Data can be written, or writing fails at once.
     pub(crate) writable: bool,
     /// Both directions have ended.
@@ -130,6 +132,7 @@ impl Core {
         let state = self.machine.state();
         Ready {
             unread: conn.readable_len(),
+            mark_ahead: conn.is_mark_ahead(),
             writable: !may_send || conn.send_space() > 0,
             hangup: state.is_over() || ended && !state.may_send(),
             read_hangup: ended,
@@ -280,7 +283,8 @@ impl Connection {
     /// The socket goes. What is left to send is sent without it.
     pub(crate) fn close(&self) -> TcpEnd {
         *self.waker.lock() = None;
-        let unread = self.readable_len() > 0;
+        // An urgent byte counts until reading has passed it, even if it was taken.
+        let unread = self.readable_len() > 0 || self.at_mark();
         self.call(Event::Close { unread })
             .unwrap_or(TcpEnd::Shutdown)
     }

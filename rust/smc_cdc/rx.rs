@@ -140,12 +140,15 @@ impl Connection {
             let [value] = byte;
             push |= conn.urgent_arrived(value);
         }
+        // The end of the data is read like data, and signalled once.
+        let end = conn.is_first_close(effects.close);
         let closed = core.peer_closes(effects.close);
         self.tell_error(closed.error);
+        let writable = effects.urgent_read && core::mem::take(&mut core.wants_room);
         Then {
-            readable: effects.arrived > 0 || effects.urgent.is_some(),
+            readable: effects.arrived > 0 || effects.urgent.is_some() || end,
             urgent: matches!(effects.urgent, Some(Urgent::Present { .. })),
-            writable: effects.urgent_read,
+            writable,
             push,
             closed,
             over: core.is_over(),
@@ -199,35 +202,34 @@ impl Connection {
         let mut fault = false;
         while total < most {
             let (ranges, to_mark) = {
-                let core = self.core.lock();
-                let Some(conn) = core.conn.as_ref() else {
+                let mut core = self.core.lock();
+                let Some(conn) = core.conn.as_mut() else {
                     return Err(ENOTCONN);
                 };
+                if total == 0 && !mode.peek {
+                    conn.leave_mark();
+                }
                 (conn.readable(), conn.before_inline_mark())
             };
             if ranges.total() <= mode.skip {
                 break;
             }
-            let mut skip = mode.skip;
             let mut left = most.saturating_sub(total);
-            if let Some(before) = to_mark.and_then(|n| n.checked_sub(mode.skip)) {
+            // A peek that begins at the mark goes on from there.
+            let before = to_mark.and_then(|n| n.checked_sub(mode.skip));
+            if let Some(before) = before.filter(|n| *n > 0) {
                 left = left.min(u32_as_usize(before));
             }
             if !mode.peek {
                 left = left.min(PIECE);
             }
             let mut copied: u32 = 0;
-            for range in ranges.iter() {
-                let passed = skip.min(range.len);
-                skip = skip.saturating_sub(passed);
-                let there = range.len.saturating_sub(passed);
-                let len = there.min(u32::try_from(left).unwrap_or(there));
+            for range in ranges.behind(mode.skip).iter() {
+                let len = range.len.min(u32::try_from(left).unwrap_or(range.len));
                 let n = if mode.discard {
                     len
                 } else {
-                    let n = self
-                        .rmb
-                        .copy_to_iter(range.offset.saturating_add(passed), len, to);
+                    let n = self.rmb.copy_to_iter(range.offset, len, to);
                     u32::try_from(n).unwrap_or(len)
                 };
                 copied = copied.saturating_add(n);
@@ -290,11 +292,16 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there is none, `EAGAIN` when it is announced but not here.
+    /// `EINVAL` when there is none, `ENOTCONN` when there is one but the connection was reset, `EAGAIN` when it is
+    /// announced but not here.
     pub(crate) fn take_urgent(&self, peek: bool) -> Result<u8> {
         let byte = {
             let mut core = self.core.lock();
             let conn = core.conn.as_mut().ok_or(ENOTCONN)?;
+            let reset = conn.is_dead() || conn.peer_close().abort;
+            if reset && conn.take_urgent(true) != Err(UrgentError::None) {
+                return Err(ENOTCONN);
+            }
             conn.take_urgent(peek)
         };
         self.push();
@@ -320,6 +327,18 @@ impl Connection {
     /// Size of the receive ring in bytes.
     pub(crate) fn receive_ring(&self) -> u32 {
         self.rmb.bytes()
+    }
+
+    /// How many bytes further calls would find, as TCP counts them (TCP_INQ): with an urgent byte among them, and the
+    /// end of the data as one.
+    pub(crate) fn left_to_read(&self) -> u32 {
+        let core = self.core.lock();
+        core.conn.as_ref().map_or(0, |conn| {
+            let bytes = conn.readable_len();
+            bytes
+                .saturating_add(u32::from(conn.is_mark_ahead()))
+                .max(u32::from(conn.peer_close().any()))
+        })
     }
 
     /// Bytes that can be read (SIOCINQ).

@@ -543,3 +543,23 @@ fn nothing_is_written_to_a_peer_that_has_closed() {
     assert_eq!((c.window(), c.unsent()), (PEER, SEND - PEER));
     assert_eq!(c.plan_tx(true), None);
 }
+
+#[test]
+fn the_end_of_the_data_is_news_once() {
+    let mut c = fresh();
+    let close = |c: &mut Conn, seq: u16, done: bool, closed: bool, abort: bool| {
+        let mut m = msg(seq, 0, 0);
+        m.conn_flags.sending_done = done;
+        m.conn_flags.closed = closed;
+        m.conn_flags.abort = abort;
+        let fx = c.on_cdc(&m).unwrap();
+        c.is_first_close(fx.close)
+    };
+    assert!(!close(&mut c, 1, false, false, false));
+    assert!(close(&mut c, 2, true, false, false));
+    assert!(!close(&mut c, 3, true, false, false));
+    assert!(!close(&mut c, 4, true, true, false));
+    assert!(!close(&mut c, 5, false, false, true));
+    // All at once is one end.
+    assert!(close(&mut fresh(), 1, true, true, false));
+}

@@ -80,6 +80,12 @@ fn ranges_cover_the_bytes_in_order() {
                 assert_eq!(offsets, want, "{size} {at} {len}");
                 assert_eq!(got.total(), len.min(size));
                 assert_eq!(got.first().len + got.second().len, got.total());
+                for n in 0..=size + 1 {
+                    let left: Vec<u32> = (got.behind(n).iter())
+                        .flat_map(|part| part.offset..part.offset + part.len)
+                        .collect();
+                    assert_eq!(left, want[(n as usize).min(want.len())..]);
+                }
             }
         }
     }

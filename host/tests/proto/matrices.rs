@@ -792,6 +792,10 @@ fn urgent_byte_meets_every_event_as_written_down() {
         ("take", take),
         ("read all", Caller::read),
         ("read 1", |c| format!("{:?}", c.conn.consume(1))),
+        ("begin to read", |c| {
+            c.conn.leave_mark();
+            String::new()
+        }),
         ("inline", inline),
         ("apart", |c| {
             c.conn.set_oob_inline(false);

@@ -41,12 +41,13 @@ fn urgent_byte_is_given_out_apart_from_the_data() {
     let c = &mut p.sides[1].conn;
     assert!(c.urgent_valid() && !c.at_mark());
     assert_eq!(c.readable_len(), 4);
+    assert!(c.is_mark_ahead());
     assert_eq!(c.take_urgent(true), Ok(pattern(0, 4)));
     assert_eq!(c.take_urgent(false), Ok(pattern(0, 4)));
     assert_eq!(c.take_urgent(false), Err(UrgentError::None));
     assert_eq!(p.read(1, 100), 4);
     let c = &p.sides[1].conn;
-    assert!(c.at_mark());
+    assert!(c.at_mark() && !c.is_mark_ahead());
     assert_eq!(c.readable_len(), 0);
     // The sender learns that all of it was read and may go on.
     p.deliver(1);
@@ -67,8 +68,32 @@ fn reading_passes_over_an_urgent_byte_that_nobody_took() {
     assert!(p.sides[1].conn.at_mark());
     assert_eq!(p.read(1, 10), 4);
     assert!(!p.sides[1].conn.at_mark());
-    // It can still be taken.
-    assert_eq!(p.sides[1].conn.take_urgent(false), Ok(pattern(0, 2)));
+    // It is gone.
+    assert!(!p.sides[1].conn.urgent_valid());
+    assert_eq!(p.sides[1].conn.take_urgent(false), Err(UrgentError::None));
+}
+
+#[test]
+fn a_call_that_finds_nothing_leaves_the_mark() {
+    let mut p = Pair::new(Setup::default());
+    send_urgent(&mut p, 1);
+    p.deliver(0);
+    let c = &mut p.sides[1].conn;
+    assert!(c.at_mark() && c.urgent_valid());
+    c.leave_mark();
+    assert!(!c.at_mark() && !c.urgent_valid());
+    assert_eq!(c.take_urgent(true), Err(UrgentError::None));
+    // The peer learns nothing else of it than that it was read.
+    p.deliver(1);
+    assert!(!p.sides[0].conn.urgent_outstanding());
+    // One that is part of the data is none that could be left: it is read.
+    p.sides[1].conn.set_oob_inline(true);
+    p.sides[1].read = 1;
+    send_urgent(&mut p, 1);
+    p.deliver(0);
+    p.sides[1].conn.leave_mark();
+    assert!(p.sides[1].conn.at_mark() && p.sides[1].conn.urgent_valid());
+    assert_eq!(p.read(1, 2), 1);
 }
 
 #[test]

@@ -23,7 +23,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-use super::unsigned;
+use super::{
+    unsigned,
+    TcpSocket, //
+};
 
 /// Length of an IPv6 address of a program that knows no interface numbers.
 const SIN6_LEN_RFC2133: usize = 24;
@@ -220,6 +223,17 @@ impl<'a> RecvMsg<'a> {
     pub fn report(&mut self, flags: u32) {
         // SAFETY: The message is valid for the lifetime of this object.
         unsafe { (*self.raw).msg_flags |= flags };
+    }
+
+    /// Tells those who asked for it how much is left to read: by `TCP_INQ`, as it is set on `tcp`, or by io_uring.
+    pub fn tell_unread(&mut self, tcp: &TcpSocket, unread: impl FnOnce() -> u32) {
+        // SAFETY: The message is valid for the lifetime of this object, and the socket by its type.
+        if !unsafe { bindings::wants_unread(self.raw, tcp.sk()) } {
+            return;
+        }
+        let unread = i32::try_from(unread()).unwrap_or(i32::MAX);
+        // SAFETY: The message is valid for the lifetime of this object, and the socket by its type.
+        unsafe { bindings::tell_unread(self.raw, tcp.sk(), unread) };
     }
 
     /// Says that the message has no sender's address.

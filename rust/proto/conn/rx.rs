@@ -201,6 +201,14 @@ impl Conn {
         new
     }
 
+    /// Whether `new` is the first that the peer has said of its end: no more data will come.
+    pub fn is_first_close(&self, new: PeerClose) -> bool {
+        let all = self.peer_close;
+        new.any()
+            && (all.sending_done, all.closed, all.abort)
+                == (new.sending_done, new.closed, new.abort)
+    }
+
     /// Bytes the application can read, an urgent byte that is kept apart not counted.
     pub fn readable_len(&self) -> u32 {
         let all = self.arrived.since(self.read);

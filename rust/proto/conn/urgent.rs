@@ -166,6 +166,11 @@ impl Conn {
         (apart && self.read <= byte).then_some(byte)
     }
 
+    /// Whether an urgent byte that is kept apart lies behind what can be read.
+    pub fn is_mark_ahead(&self) -> bool {
+        self.readable_len() > 0 && self.pending_skip().is_some()
+    }
+
     /// How many bytes come before an urgent byte that belongs to the normal data, if reading has
     /// not come to it: one call reads no further.
     pub fn before_inline_mark(&self) -> Option<u32> {
@@ -173,6 +178,19 @@ impl Conn {
         let byte = Pos::new(rx.mark.get().checked_sub(1)?);
         let ahead = rx.inline && (rx.is_here() || rx.fetching) && self.read < byte;
         ahead.then(|| byte.since(self.read))
+    }
+
+    /// A call begins to read, and does not only look: it leaves the mark behind, whether or not it finds anything there.
+    ///
+    /// With TCP an urgent byte that nobody has taken by then is lost.
+    pub fn leave_mark(&mut self) {
+        let rx = &mut self.urgent_rx;
+        if rx.at_mark {
+            rx.at_mark = false;
+            if matches!(rx.state, State::Valid(_)) {
+                rx.state = State::Read;
+            }
+        }
     }
 
     /// Takes in the urgent flags of a message.
@@ -198,7 +216,7 @@ impl Conn {
     /// Passes over an urgent byte that is kept apart when reading has come to it.
     pub(super) fn settle_urgent(&mut self, progress: bool) {
         if progress {
-            self.urgent_rx.at_mark = false;
+            self.leave_mark();
         }
         let Some(byte) = self.pending_skip() else {
             if self.urgent_rx.inline && self.urgent_rx.is_here() && self.read >= self.urgent_rx.mark
