@@ -121,6 +121,10 @@ endif
 bench: lab ## measure it beside TCP, C SMC-R and raw verbs (an hour and a half)
 	@scripts/bench $(BENCH)
 
+.PHONY: stress
+stress: module ## socket calls at random over TCP and SMC, compared; SEED=N, STRESS='...' (scripts/stress --help)
+	@scripts/stress $(if $(SEED),--seed $(SEED)) $(STRESS)
+
 .PHONY: soak
 soak: ## the simulator of the protocol with fresh seeds, for HOURS=8 or SEEDS=N (host/soak --help)
 	@host/soak
