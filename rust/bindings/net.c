@@ -180,6 +180,14 @@ void smc_helper_sk_mirror_options(struct sock *to, const struct sock *from,
 	release_sock(to);
 }
 
+/* Whether nothing is there to read, and nothing has happened that a reader would be told. */
+bool smc_helper_sk_is_silent(const struct sock *sk)
+{
+	return skb_queue_empty_lockless(&sk->sk_receive_queue) &&
+	       !READ_ONCE(sk->sk_err) &&
+	       !(READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN);
+}
+
 /* Whether a call that receives is asked how much is left. */
 bool smc_helper_wants_unread(const struct msghdr *msg, const struct sock *tcp)
 {

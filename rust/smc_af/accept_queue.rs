@@ -7,6 +7,7 @@
 
 use kernel::{
     alloc::kvec::PushError,
+    impl_has_delayed_work, new_delayed_work,
     num::casts::u32_as_usize,
     prelude::*,
     sync::{
@@ -16,21 +17,29 @@ use kernel::{
     },
     time::{
         delay::fsleep,
-        Delta, //
+        msecs_to_jiffies,
+        Delta,
+        Instant,
+        Monotonic, //
     },
     workqueue::{
         new_work,
+        DelayedWork,
         Work,
         WorkItem, //
     },
 };
 
 use crate::{
-    kapi::net::{
-        option::LISTENER_LIMIT,
-        Shutdown,
-        SockRef,
-        TcpSocket, //
+    kapi::{
+        net::{
+            option::LISTENER_LIMIT,
+            Shutdown,
+            SockRef,
+            TcpSocket,
+            WakeHook, //
+        },
+        work::cancel_delayed, //
     },
     net_ctx::{
         NetCtx,
@@ -111,6 +120,19 @@ impl Child {
     }
 }
 
+impl Child {
+    /// Whether the application would find bytes, their end or an error.
+    fn has_news(&self) -> bool {
+        match &self.way {
+            Way::Smc { conn, .. } => {
+                let ready = conn.ready();
+                ready.unread > 0 || ready.urgent || ready.read_hangup || ready.hangup
+            }
+            Way::Tcp { .. } => self.tcp.as_ref().is_none_or(|tcp| !tcp.is_silent()),
+        }
+    }
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(tcp) = self.tcp.take() else {
@@ -171,12 +193,39 @@ impl<T> Fifo<T> {
     }
 }
 
+/// A connection that waits for its first bytes, for a listener that wants it so (TCP_DEFER_ACCEPT).
+struct Deferred {
+    /// The connection.
+    child: Child,
+    /// Tells the listener what happens on its TCP socket.
+    _hook: Pin<KBox<WakeHook<SmcSock>>>,
+    /// Since when it waits.
+    since: Instant<Monotonic>,
+    /// How long it waits at most.
+    most_s: u32,
+}
+
+impl Deferred {
+    /// How long it still waits.
+    fn left_ms(&self) -> u32 {
+        let waited = u32::try_from(self.since.elapsed().as_millis()).unwrap_or(u32::MAX);
+        self.most_s.saturating_mul(1000).saturating_sub(waited)
+    }
+
+    /// Whether it has waited long enough.
+    fn is_ripe(&self) -> bool {
+        self.left_ms() == 0 || self.child.has_news()
+    }
+}
+
 /// What the queue's lock guards.
 struct Queue {
     /// Those that wait for `accept(2)`.
     ready: Fifo<Child>,
     /// Those in a handshake.
     handshakes: KVec<Arc<Handshake>>,
+    /// Those that wait for their first bytes.
+    deferred: KVec<Deferred>,
     /// How many connections there may be, less one, as TCP counts.
     backlog: usize,
     /// Whether the TCP listener may have more, for which there was no room.
@@ -189,6 +238,8 @@ struct Queue {
     listener: Option<Arc<TcpSocket>>,
     /// Whether the handshakes in progress are limited (SMC_LIMIT_HS).
     limited: bool,
+    /// For how many seconds at most a connection waits for its first bytes.
+    defer_s: u32,
 }
 
 impl Queue {
@@ -207,8 +258,15 @@ pub(super) struct AcceptQueue {
     /// The connections.
     #[pin]
     queue: Mutex<Queue>,
+    /// Looks after those that have waited for their first bytes long enough.
+    #[pin]
+    timer: DelayedWork<AcceptQueue, 1>,
     /// What the listener's namespace keeps.
     ctx: Arc<NetCtx>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for AcceptQueue { self.timer }
 }
 
 impl AcceptQueue {
@@ -224,13 +282,16 @@ impl AcceptQueue {
                 queue <- new_mutex!(Queue {
                     ready: Fifo::new(),
                     handshakes: KVec::new(),
+                    deferred: KVec::new(),
                     backlog,
                     stalled: false,
                     closed: false,
                     sk: Some(sk),
                     listener: Some(listener),
                     limited: false,
+                    defer_s: 0,
                 }, "AcceptQueue::queue"),
+                timer <- new_delayed_work!("smc_af::defer"),
                 ctx,
             }),
             GFP_KERNEL,
@@ -247,6 +308,11 @@ impl AcceptQueue {
         let mut queue = self.queue.lock();
         queue.limited = limited;
         queue.limit();
+    }
+
+    /// Says for how many seconds at most a connection waits for its first bytes, 0 for not at all.
+    pub(super) fn set_deferring(&self, most_s: u32) {
+        self.queue.lock().defer_s = most_s;
     }
 
     /// Whether `accept(2)` would find a connection.
@@ -297,7 +363,11 @@ impl AcceptQueue {
     /// Whether another connection may come; if not, notes that one may be waiting.
     fn has_room(&self) -> bool {
         let mut queue = self.queue.lock();
-        let here = queue.ready.len().saturating_add(queue.handshakes.len());
+        let here = queue
+            .ready
+            .len()
+            .saturating_add(queue.handshakes.len())
+            .saturating_add(queue.deferred.len());
         queue.stalled = here > queue.backlog;
         !queue.stalled && !queue.closed
     }
@@ -362,8 +432,78 @@ impl AcceptQueue {
         drop(refused);
     }
 
+    /// Hands a connection to `accept(2)`, now or with its first bytes, as the listener wants it.
+    fn deliver(self: &Arc<Self>, child: Child) {
+        if let Some(child) = self.defer(child) {
+            self.ready(child);
+        }
+    }
+
+    /// Lets a connection wait for its first bytes; gives back one that need not or cannot wait.
+    fn defer(self: &Arc<Self>, child: Child) -> Option<Child> {
+        let (most_s, sk) = {
+            let queue = self.queue.lock();
+            (queue.defer_s, queue.sk.clone())
+        };
+        let (Some(sk), Some(tcp)) = (sk, child.tcp.clone()) else {
+            return Some(child);
+        };
+        if most_s == 0 || child.has_news() {
+            return Some(child);
+        }
+        let Ok(hook) = WakeHook::new(sk.clone(), tcp) else {
+            return Some(child);
+        };
+        if let Way::Smc { waker, .. } = &child.way {
+            waker.set_listener(sk.clone());
+        }
+        {
+            let mut queue = self.queue.lock();
+            if queue.closed || queue.deferred.reserve(1, GFP_KERNEL).is_err() {
+                return Some(child);
+            }
+            let deferred = Deferred {
+                child,
+                _hook: hook,
+                since: Instant::now(),
+                most_s,
+            };
+            if let Err(PushError(deferred)) = queue.deferred.push_within_capacity(deferred) {
+                return Some(deferred.child);
+            }
+        }
+        // What came before it was watched was not noticed.
+        sk.queue_work(&HANDSHAKES);
+        None
+    }
+
+    /// Hands those to `accept(2)` that have waited for their first bytes long enough. Called from the listener's work
+    /// item alone.
+    pub(super) fn ripen(self: &Arc<Self>) {
+        while let Some(ripe) = self.take_ripe() {
+            self.ready(ripe.child);
+        }
+    }
+
+    /// Takes one that has waited long enough; without any, sees to it that the next one is looked after in time.
+    fn take_ripe(self: &Arc<Self>) -> Option<Deferred> {
+        let mut queue = self.queue.lock();
+        if let Some(place) = queue.deferred.iter().position(Deferred::is_ripe) {
+            return queue.deferred.remove(place).ok();
+        }
+        // Under the lock, and not when the listener has gone: nobody would stop the timer.
+        if let (Some(left), false) = (
+            queue.deferred.iter().map(Deferred::left_ms).min(),
+            queue.closed,
+        ) {
+            cancel_delayed::<AcceptQueue, 1>(self);
+            HANDSHAKES.enqueue_delayed::<AcceptQueue, 1>(self.clone(), msecs_to_jiffies(left));
+        }
+        None
+    }
+
     /// A handshake is over.
-    fn finish(&self, handshake: &Arc<Handshake>, outcome: Result<Outcome>) {
+    fn finish(self: &Arc<Self>, handshake: &Arc<Handshake>, outcome: Result<Outcome>) {
         let child = match outcome {
             Ok(Outcome::Smc(conn)) => Some(Way::Smc {
                 conn,
@@ -391,7 +531,7 @@ impl AcceptQueue {
             }
         }
         match child {
-            Some(way) => self.ready(Child::new(handshake.tcp.clone(), way)),
+            Some(way) => self.deliver(Child::new(handshake.tcp.clone(), way)),
             None => handshake.tcp.abort(),
         }
         let queue = self.queue.lock();
@@ -403,12 +543,14 @@ impl AcceptQueue {
     }
 
     /// The listener goes: all its connections are reset.
-    pub(super) fn close(&self) {
-        let (ready, handshakes, sk, listener) = {
+    pub(super) fn close(self: &Arc<Self>) {
+        let (ready, deferred, handshakes, sk, listener) = {
             let mut queue = self.queue.lock();
             queue.closed = true;
+            cancel_delayed::<AcceptQueue, 1>(self);
             (
                 core::mem::replace(&mut queue.ready, Fifo::new()),
+                core::mem::take(&mut queue.deferred),
                 core::mem::take(&mut queue.handshakes),
                 queue.sk.take(),
                 queue.listener.take(),
@@ -416,12 +558,22 @@ impl AcceptQueue {
         };
         // Outside the lock, as connections are closed here.
         drop(ready);
+        drop(deferred);
         for handshake in handshakes {
             // This ends whatever the handshake waits for.
             let _ = handshake.tcp.shutdown(Shutdown::Both);
         }
         drop(sk);
         drop(listener);
+    }
+}
+
+impl WorkItem<1> for AcceptQueue {
+    type Pointer = Arc<Self>;
+
+    /// One has waited for its first bytes long enough.
+    fn run(this: Arc<Self>) {
+        this.fill_again();
     }
 }
 

@@ -254,6 +254,7 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
         Task::Fill(tcp, queue) => {
             let (sndbuf, rcvbuf) = sk.buffers();
             queue.fill(&tcp, sndbuf, rcvbuf);
+            queue.ripen();
         }
         // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection.
         Task::Watch(tcp, conn) => {

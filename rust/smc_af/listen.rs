@@ -60,6 +60,7 @@ pub(super) fn listen(sk: Open<'_, SmcSock>, backlog: c_int) -> Result {
                 tcp.forget_option();
             })?;
             queue.set_limited(sk.limit_hs.load(Relaxed) != 0);
+            queue.set_deferring(sk.defer_s.load(Relaxed));
             let to = State::Listening {
                 tcp: tcp.clone(),
                 queue,

@@ -93,6 +93,8 @@ pub(crate) struct SmcSock {
     pub(super) shut: Atomic<u32>,
     /// Whether this listener limits the handshakes in progress.
     pub(super) limit_hs: Atomic<u32>,
+    /// For how many seconds at most a connection waits for its first bytes before it is accepted (TCP_DEFER_ACCEPT).
+    pub(super) defer_s: Atomic<u32>,
     /// Whether the program asked for a socket of TCP.
     pub(super) converted: bool,
     /// Whether TCP_CORK is on.
@@ -134,6 +136,7 @@ impl SmcSock {
             failed: Atomic::new(0),
             shut: Atomic::new(0),
             limit_hs: Atomic::new(limit),
+            defer_s: Atomic::new(0),
             converted: origin == Origin::Converted,
             corked: Atomic::new(0),
             inner <- new_mutex!(None, "SmcSock::inner"),

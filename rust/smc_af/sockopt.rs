@@ -49,6 +49,8 @@ const TCP_NODELAY: c_int = 1;
 /// See [`TCP_NODELAY`].
 const TCP_CORK: c_int = 3;
 /// See [`TCP_NODELAY`].
+const TCP_DEFER_ACCEPT: c_int = 9;
+/// See [`TCP_NODELAY`].
 const TCP_FASTOPEN: c_int = 23;
 /// See [`TCP_NODELAY`].
 const TCP_FASTOPEN_CONNECT: c_int = 30;
@@ -117,6 +119,14 @@ pub(super) fn set(
             }
         }
         (SOL_TCP, TCP_ULP) => fall_back_for_option(sk)?,
+        (SOL_TCP, TCP_DEFER_ACCEPT) => {
+            let most_s = u32::try_from(value.read_int()?).unwrap_or(0);
+            let state = sk.state.lock();
+            sk.defer_s.store(most_s, Relaxed);
+            if let State::Listening { queue, .. } = &*state {
+                queue.set_deferring(most_s);
+            }
+        }
         (SOL_TCP, TCP_CORK) => {
             let on = value.read_int()? != 0;
             sk.corked.store(u32::from(on), Relaxed);

@@ -16,7 +16,11 @@ use kernel::{
 };
 
 use crate::{
-    kapi::net::SockRef,
+    kapi::{
+        net::SockRef,
+        sync::BhLock, //
+    },
+    new_bh_lock,
     smc_cdc::Wake, //
 };
 
@@ -28,23 +32,40 @@ use super::{
 /// Wakes a socket once it is known; before that there is nobody to wake.
 ///
 /// A connection holds it, and drops it when the socket is closed: that breaks the circle of references.
+#[pin_data]
 pub(super) struct SockWaker {
     /// The socket.
     sk: SetOnce<SockRef<SmcSock>>,
     /// An error that came before the socket did.
     early: Atomic<i32>,
+    /// The listener, as long as it waits for the first bytes on the socket's behalf.
+    #[pin]
+    listener: BhLock<Option<SockRef<SmcSock>>>,
 }
 
 impl SockWaker {
     /// Wakes nobody yet.
     pub(super) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(
-            Self {
+        Arc::pin_init(
+            pin_init!(Self {
                 sk: SetOnce::new(),
                 early: Atomic::new(0),
-            },
+                listener <- new_bh_lock!(None, "SockWaker::listener"),
+            }),
             GFP_KERNEL,
-        )?)
+        )
+    }
+
+    /// Until there is a socket, `listener` runs its work item when something happens.
+    pub(super) fn set_listener(&self, listener: SockRef<SmcSock>) {
+        *self.listener.lock() = Some(listener);
+    }
+
+    /// Something has happened, and there is no socket.
+    fn tell_listener(&self) {
+        if let Some(sk) = self.listener.lock().as_ref() {
+            sk.queue_work(&HANDSHAKES);
+        }
     }
 
     /// From now on wakes `sk`, and gives it the error that came before.
@@ -52,6 +73,8 @@ impl SockWaker {
         if self.sk.populate(sk) {
             self.pass_on();
         }
+        let listener = self.listener.lock().take();
+        drop(listener);
     }
 
     /// Gives the socket, if it is known, the error that waits, if one does.
@@ -76,6 +99,8 @@ impl Wake for SockWaker {
     fn readable(&self) {
         if let Some(sk) = self.sk.as_ref() {
             sk.wake_readable();
+        } else {
+            self.tell_listener();
         }
     }
 
@@ -94,6 +119,8 @@ impl Wake for SockWaker {
     fn state(&self) {
         if let Some(sk) = self.sk.as_ref() {
             sk.wake_state();
+        } else {
+            self.tell_listener();
         }
     }
 

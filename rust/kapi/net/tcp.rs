@@ -500,6 +500,12 @@ impl TcpSocket {
         unsafe { bindings::sk_has_errors(self.sk()) }
     }
 
+    /// Whether a reader would find neither bytes nor their end nor an error. Does not sleep.
+    pub fn is_silent(&self) -> bool {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { bindings::sk_is_silent(self.sk()) }
+    }
+
     /// Whether `SO_ZEROCOPY` is on. Does not sleep.
     pub fn wants_zerocopy(&self) -> bool {
         // SAFETY: By the type invariant the sock is valid.
