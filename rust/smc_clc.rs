@@ -67,6 +67,11 @@ pub(crate) use crate::smc_cdc::Setup;
 /// long).
 const WAIT_MS: u32 = 6_000;
 
+/// How long a handshake waits for its turn among others with the same peer. With the time in which the peer answers an
+/// LLC message it is less than [`WAIT_MS`]: where too many come at once a Decline reaches a peer that still listens, and
+/// they go on by TCP.
+const TURN_MS: u32 = 3_500;
+
 /// How long a Decline of the peer is waited for when the link could not be confirmed.
 const WAIT_DECLINE_MS: u32 = 1_000;
 

@@ -92,7 +92,7 @@ const WAIT_STEP_MS: u32 = 1000;
 
 /// A moment until which something may take.
 #[derive(Clone, Copy)]
-struct Deadline {
+pub(crate) struct Deadline {
     /// When the time began to run.
     start: Instant<Monotonic>,
     /// How long it runs.
@@ -101,7 +101,7 @@ struct Deadline {
 
 impl Deadline {
     /// `limit_ms` from now.
-    fn after(limit_ms: u32) -> Self {
+    pub(crate) fn after(limit_ms: u32) -> Self {
         Self {
             start: Instant::now(),
             limit_ms,

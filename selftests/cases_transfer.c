@@ -773,8 +773,10 @@ static void mend(void)
 {
 	const char *ns = getenv("SMC_NS_SERVER");
 
-	if (ns && ns[0])
-		sh("ip netns exec %s nft destroy table inet mute", ns);
+	if (!ns || !ns[0])
+		return;
+	sh("ip netns exec %s nft destroy table inet mute", ns);
+	sh("ip netns exec %s nft destroy table inet silence", getenv("SMC_NS_CLIENT"));
 }
 
 /* Whether a client that was answered without the option has gone on by TCP. */
@@ -795,7 +797,9 @@ static int crowd(int limit)
 	enum { MOST = 40, AFTER = 5 };
 
 	struct sockaddr_storage ss;
-	int l = listen_at(&v4, 0, &ss), c[MOST], n = 0, tcp = 0;
+	int l = listen_at(&v4, 0, &ss), c[MOST], n = 0, tcp = 0, lost = 0;
+	uint64_t start = now_us();
+	bool late;
 	socklen_t len = target(&v4, addr_port(&ss), &ss);
 
 	CHECK_OK(setsockopt(l, SOL_SMC, SMC_LIMIT_HS, &limit, sizeof(limit)));
@@ -810,12 +814,19 @@ static int crowd(int limit)
 		n++;
 	}
 	data_arrives(addr_port(&ss), true);
+	/* A machine that needed most of the six seconds that a listener waits for data does not count. */
+	late = now_us() - start > 3000000;
 	/* Nobody is refused, whatever way they go. */
 	for (int i = 0; i < n; i++) {
 		wait_events(c[i], POLLOUT, 15000);
-		CHECK_EQ(so_error(c[i]), 0);
+		if (so_error(c[i])) {
+			CHECK(late);
+			close(c[i]);
+			c[i] = -1;
+			lost++;
+		}
 	}
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n - lost; i++) {
 		int s = CHECK_OK(accept4(l, NULL, NULL, SOCK_CLOEXEC));
 
 		send_all(s, "x", 1);
@@ -824,6 +835,8 @@ static int crowd(int limit)
 	for (int i = 0; i < n; i++) {
 		char byte;
 
+		if (c[i] < 0)
+			continue;
 		CHECK_EQ(went_by_tcp(c[i], 0), i >= n - tcp);
 		wait_events(c[i], POLLIN, 15000);
 		CHECK_EQ(recv(c[i], &byte, 1, 0), 1);
@@ -844,6 +857,59 @@ static void limited_listener_takes_the_rest_by_tcp(void)
 	note("%d clients in a handshake were enough", before);
 	/* As many in a handshake, or as many on their way to one. */
 	CHECK(before >= 16 && before <= 32);
+}
+
+/*
+ * The peer's LLC answers do not come, so that the handshakes of a crowd wait for each other: whose turn does not come in
+ * time goes on by TCP, and nobody is refused.
+ */
+static void crowd_over_a_dead_path_goes_by_tcp(void)
+{
+	enum { N = 8 };
+
+	const char *ns = getenv("SMC_NS_CLIENT");
+	struct pair p = smcr_pair(&v4);
+	struct sockaddr_storage ss;
+	struct smc_rs_info info;
+	/* Of a size that others do not use: the peer knows no keys of such rings, but for some that a case has left. */
+	int l = listen_at(&v4, 0, &ss), c[N], size = 400000, tcp = 0;
+	socklen_t len = target(&v4, addr_port(&ss), &ss);
+
+	CHECK_OK(setsockopt(l, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
+	CHECK_EQ(sh("ip netns exec %s nft 'table inet silence { chain in { type filter hook input "
+		    "priority 0; udp dport 4791 drop; }; }'", ns), 0);
+	for (int i = 0; i < N; i++) {
+		c[i] = sock_at(CLIENT, SMC4, SOCK_NONBLOCK);
+		CHECK_OK(setsockopt(c[i], SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
+		CHECK_ERRNO(connect(c[i], (struct sockaddr *)&ss, len), EINPROGRESS);
+	}
+	for (int i = 0; i < N; i++) {
+		row("client %d", i);
+		wait_events(c[i], POLLOUT, 15000);
+		CHECK_EQ(so_error(c[i]), 0);
+		CHECK_EQ(smc_info(c[i], &info), 0);
+		tcp += info.mode == SMC_RS_MODE_TCP;
+	}
+	row("%s", "");
+	/* More than are served before the first one's client would have given up. */
+	CHECK(tcp >= 4);
+	CHECK_EQ(sh("ip netns exec %s nft delete table inet silence", ns), 0);
+	for (int i = 0; i < N; i++) {
+		int s = CHECK_OK(accept(l, NULL, NULL));
+
+		send_all(s, "x", 1);
+		close(s);
+	}
+	for (int i = 0; i < N; i++) {
+		char byte;
+
+		wait_events(c[i], POLLIN, 15000);
+		CHECK_EQ(recv(c[i], &byte, 1, 0), 1);
+		close(c[i]);
+	}
+	close(l);
+	/* Its link may be lost by now. */
+	pair_close(&p);
 }
 
 static void more_than_255_connections_work(void)
@@ -1277,6 +1343,7 @@ static const struct test_case cases[] = {
 	CASE(second_urgent_byte_waits_asleep),
 	CASE_LIMIT(limited_listener_takes_the_rest_by_tcp, 60),
 	CASE_LIMIT(bad_pages_lose_no_byte, 40),
+	CASE_LIMIT(crowd_over_a_dead_path_goes_by_tcp, 60),
 	CASE_LIMIT(more_than_255_connections_work, 90),
 	CASE_LIMIT(short_connections_in_a_row_work, 40),
 	CASE_LIMIT(close_in_every_order_works, 40),

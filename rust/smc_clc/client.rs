@@ -17,7 +17,7 @@ use super::{
     Setup,
     Stop,
     LIMITS,
-    WAIT_MS, //
+    TURN_MS, //
 };
 use crate::{
     kapi::net::TcpSocket,
@@ -82,7 +82,8 @@ pub(super) fn handshake(
         id: accept.peer_id,
         gid: accept.gid,
     };
-    let gate = smc_llc::gate(Role::Client, &key, WAIT_MS)
+    let turn = smc_llc::Deadline::after(TURN_MS);
+    let gate = smc_llc::gate(Role::Client, &key, turn)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
     let eid = accept
         .v2
@@ -107,7 +108,7 @@ pub(super) fn handshake(
         let first = group.connect(&link, &path, &peer);
         Some(first.map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?)
     } else {
-        group.confirm_rkey(draft.rmb())?;
+        group.confirm_rkey(draft.rmb(), turn)?;
         None
     };
     draft.set_peer(&link, ring)?;

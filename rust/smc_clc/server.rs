@@ -17,7 +17,7 @@ use super::{
     Setup,
     Stop,
     LIMITS,
-    WAIT_MS, //
+    TURN_MS, //
 };
 use crate::{
     kapi::net::TcpSocket,
@@ -77,7 +77,8 @@ pub(super) fn handshake(
     let chosen = chosen?;
     let path = path?;
 
-    let gate = smc_llc::gate(Role::Server, &chosen.peer, WAIT_MS)
+    let turn = smc_llc::Deadline::after(TURN_MS);
+    let gate = smc_llc::gate(Role::Server, &chosen.peer, turn)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
     let (mut draft, limits) = join(setup, &path, &chosen)?;
     let first_contact = limits.is_some();
@@ -85,7 +86,7 @@ pub(super) fn handshake(
     let gate = first_contact.then_some(gate);
     let group = draft.group().clone();
     if !first_contact {
-        group.confirm_rkey(draft.rmb())?;
+        group.confirm_rkey(draft.rmb(), turn)?;
     }
     let extension = limits.map(|limits| super::first_contact(&path, chosen.release, limits));
     // Only now: while the key was told the connection may have moved to another link.

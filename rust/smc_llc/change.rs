@@ -18,7 +18,8 @@ use super::{
         Outcome,
         Started,
         Text,
-        What, //
+        What,
+        TURN_MS, //
     },
     gone,
     group::LinkGroup,
@@ -26,6 +27,7 @@ use super::{
         Link,
         PeerLink, //
     },
+    Deadline, //
 };
 use crate::{
     proto::{
@@ -722,7 +724,7 @@ impl LinkGroup {
         path: &Path,
         peer: &PeerLink,
     ) -> Result<FirstContact> {
-        let id = self.begin_exchange(Exchange::AddLink)?;
+        let id = self.begin_exchange(Exchange::AddLink, Deadline::after(TURN_MS))?;
         let (run, order) = Addition::first_contact(self.role(), Version::V2);
         if let Some(wait) = order.wait {
             // A server's request may come as soon as it can be received.

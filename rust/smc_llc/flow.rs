@@ -67,7 +67,7 @@ use crate::{
 };
 
 /// How long an exchange waits for those before it: longer than adding a link takes.
-const TURN_MS: u32 = 10_000;
+pub(super) const TURN_MS: u32 = 10_000;
 
 /// Ends of links that wait for their turn.
 const MOST_DELETES: usize = 4;
@@ -519,13 +519,12 @@ impl LinkGroup {
         }
     }
 
-    /// Waits for the turn of an exchange of ours. In a work item.
+    /// Waits for the turn of an exchange of ours, until `deadline` at most. In a work item.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT`; `ENOTCONN` when the group ends.
-    pub(super) fn begin_exchange(&self, kind: Exchange) -> Result<FlowId> {
-        let deadline = Deadline::after(TURN_MS);
+    pub(super) fn begin_exchange(&self, kind: Exchange, deadline: Deadline) -> Result<FlowId> {
         let mut state = self.llc.lock();
         loop {
             if state.closed {

@@ -12,7 +12,10 @@ use kernel::{
 };
 
 use super::{
-    flow::Outcome,
+    flow::{
+        Outcome,
+        TURN_MS, //
+    },
     gone,
     group::LinkGroup,
     link::Link,
@@ -20,6 +23,7 @@ use super::{
         Rmb,
         RmbMemory, //
     },
+    Deadline, //
 };
 use crate::proto::{
     group::{
@@ -68,40 +72,52 @@ enum Told {
 }
 
 impl LinkGroup {
-    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group. In a
-    /// work item.
+    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group. Our
+    /// turn is waited for until `deadline` at most. In a work item.
     ///
     /// # Errors
     ///
     /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
-    pub(crate) fn confirm_rkey(self: &Arc<Self>, rmb: &Rmb) -> Result<(), DeclineReason> {
+    pub(crate) fn confirm_rkey(
+        self: &Arc<Self>,
+        rmb: &Rmb,
+        deadline: Deadline,
+    ) -> Result<(), DeclineReason> {
         // Whatever comes of it, the peer may know the key from here on.
         if rmb.memory().mark_known() {
             return Ok(());
         }
-        match self.tell_key(rmb.memory(), true) {
+        match self.tell_key(rmb.memory(), Some(deadline)) {
             Ok(true) => Ok(()),
             _ => Err(DeclineReason::ERR_REGBUF),
         }
     }
 
-    /// Tells the peer a key and says whether it took it. One that it cannot take now is told again for a while; with
-    /// `need` spare keys make room for it. In a work item.
+    /// Tells the peer a key and says whether it took it. One that it cannot take now is told again for a while. Spare
+    /// keys make room for one that a connection waits for, and that until `needed` at most. In a work item.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
-    pub(super) fn tell_key(self: &Arc<Self>, memory: &Arc<RmbMemory>, need: bool) -> Result<bool> {
+    pub(super) fn tell_key(
+        self: &Arc<Self>,
+        memory: &Arc<RmbMemory>,
+        needed: Option<Deadline>,
+    ) -> Result<bool> {
         for tries in 0..MOST_TRIES {
-            let id = self.begin_exchange(Exchange::Rkey)?;
+            let turn = needed.unwrap_or_else(|| Deadline::after(TURN_MS));
+            let id = self.begin_exchange(Exchange::Rkey, turn)?;
             let told = self.tell_in_turn(id, memory);
             self.finish_exchange(id);
             match told? {
                 Told::Answer(KeyAnswer::Taken) => return Ok(true),
                 Told::Answer(KeyAnswer::Refused) => return Ok(false),
                 Told::Answer(KeyAnswer::Later) => {
+                    if turn.left().is_none() {
+                        return Ok(false);
+                    }
                     if tries == TRIES_BEFORE_SPARES {
-                        if !need {
+                        if needed.is_none() {
                             return Ok(false);
                         }
                         self.give_up_spares();
@@ -204,7 +220,7 @@ impl LinkGroup {
     /// `ETIMEDOUT`; `ENOTCONN` when the group ends.
     pub(super) fn withdraw_keys(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) -> Result {
         for _ in 0..LINK_SLOTS {
-            let id = self.begin_exchange(Exchange::Rkey)?;
+            let id = self.begin_exchange(Exchange::Rkey, Deadline::after(TURN_MS))?;
             let answered = self.withdraw_in_turn(id, memories);
             self.finish_exchange(id);
             // The answer of version 2 does not name the keys. A late one in place of this one does no harm.

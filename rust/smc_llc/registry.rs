@@ -315,14 +315,13 @@ impl Drop for Gate {
     }
 }
 
-/// Takes the gate of a peer, waiting for it for at most `timeout_ms`. In a work item.
+/// Takes the gate of a peer, waiting for it until `deadline` at most. In a work item.
 ///
 /// # Errors
 ///
 /// `ETIMEDOUT`; `ENOMEM`; `ENODEV` when the module goes.
-pub(crate) fn gate(role: Role, peer: &PeerKey, timeout_ms: u32) -> Result<Gate> {
+pub(crate) fn gate(role: Role, peer: &PeerKey, deadline: Deadline) -> Result<Gate> {
     let registry = REGISTRY.get().ok_or(ENODEV)?;
-    let deadline = Deadline::after(timeout_ms);
     let mine = (role, *peer);
     let mut gates = registry.gates.lock();
     while gates.contains(&mine) {

@@ -488,7 +488,7 @@ impl LinkGroup {
         if self.is_active() && self.conns() < AHEAD_BELOW {
             // Before it is told: a link that comes meanwhile gets a key as well.
             memory.known.store(true, Release);
-            let taken = self.tell_key(memory, false)?;
+            let taken = self.tell_key(memory, None)?;
             memory.known.store(taken, Release);
         }
         memory.owner.store(SPARE, Release);
