@@ -20,6 +20,7 @@ help: ## show this list
 	@echo "Variables:"
 	@echo "  KDIR=DIR    build for the prepared kernel tree DIR, without the lab"
 	@echo "  BENCH='...' options for bench (see scripts/bench --help)"
+	@echo "  APPS='...'  programs and options for apps (see scripts/apps --help)"
 	@echo "  V=1         show the commands"
 	@echo "  FUZZ_SECONDS=N FUZZ_TARGETS=\"...\" MUTANTS=\"cursor.rs ...\": see host/fuzz/run and host/mutants --help"
 	@echo "  SMC_LAB=DIR where the lab is kept (see scripts/lab --help)"
@@ -90,6 +91,10 @@ check-debug: lab ## all selftests on a kernel full of checks; hours, and a kerne
 .PHONY: interop
 interop: module ## the C implementation of SMC and this module talk to each other, all cases
 	@scripts/interop --long
+
+.PHONY: apps
+apps: module ## programs that others wrote talk SMC-R without being told (APPS='iperf3 redis ...')
+	@scripts/apps $(APPS)
 
 .PHONY: format
 format: lab ## format the Rust sources in the kernel's style

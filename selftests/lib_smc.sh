@@ -273,6 +273,21 @@ script_start() {
 	modprobe_rules <<<$'blacklist smc\nblacklist smc_rs'
 }
 
+# For the scripts that run on two machines at once: which one is this, a or b?
+pair_role() { # the script's first argument
+	role=$1
+	if [[ $role != [ab] ]]; then
+		echo "usage: ${0##*/} a|b" >&2
+		exit 2
+	fi
+}
+
+# The RDMA device of a machine that has one wire, eth0.
+pair_device_up() {
+	modprobe -q rdma_rxe || :
+	[[ -d /sys/class/infiniband/rxe0 ]] || rdma link add rxe0 type rxe netdev eth0 || note "no RDMA device"
+}
+
 # From here on the kernel's complaints are ours.
 log_start() {
 	log_mark="smc selftest $$ ${EPOCHREALTIME/./}"

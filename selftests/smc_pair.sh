@@ -9,12 +9,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib_smc.sh
 . "$(dirname "$0")/lib_smc.sh"
 
-role=${1-}
-if [[ $role != [ab] ]]; then
-	echo "usage: smc_pair.sh a|b" >&2
-	exit 2
-fi
-
+pair_role "${1-}"
 script_start
 need_command ip rdma nft sha256sum vm-barrier
 [[ -x $here/smc_xfer ]] || tap_skip_all "smc_xfer is not built, run make -C selftests"
@@ -161,8 +156,7 @@ unload() {
 
 sent=0 rcvd=0 tcp=0 sent_now=0 rcvd_now=0 tcp_now=0 refused='' unloaded=''
 tap_start 7
-modprobe -q rdma_rxe
-rdma link add rxe0 type rxe netdev eth0 || note "no RDMA device"
+pair_device_up
 nft -f - <<-'RULES'
 	table inet smcp {
 		counter tcp_bytes { }
