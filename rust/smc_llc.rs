@@ -38,6 +38,7 @@ mod inspect;
 mod keys;
 mod link;
 mod loss;
+mod registrar;
 mod registry;
 mod ring;
 mod rmb;

@@ -34,6 +34,7 @@ use kernel::{
 use super::{
     gone,
     group::LinkGroup,
+    registrar::Registrar,
     registry,
     send::{
         SendQueue,
@@ -51,6 +52,7 @@ use crate::{
             Closing,
             Init,
             Message,
+            Mr,
             Pd,
             Qp,
             QpConfig,
@@ -191,6 +193,9 @@ pub(crate) struct Link {
     /// A slot that somebody waits for has been freed, or the queue was closed.
     #[pin]
     pub(super) queue_event: CondVar,
+    /// Makes keys valid and invalid.
+    #[pin]
+    registrar: Registrar,
     /// Nothing is sent or received any more, and no completion comes that matters.
     #[pin]
     ended: Event,
@@ -317,6 +322,7 @@ impl Link {
                 ),
                 send <- new_bh_lock!(queue, "smc_llc::send"),
                 queue_event <- new_condvar!("smc_llc::queue_event"),
+                registrar <- Registrar::new(),
                 ended <- Event::new(),
                 cleared <- Event::new(),
                 serve_work <- new_work!("Link::serve_work"),
@@ -333,6 +339,7 @@ impl Link {
             port,
         };
         let qp = Qp::new(&pd, config, Events(link.clone()))?;
+        link.registrar.open(&link, &pd, &link.start)?;
         link.qpn.store(qp.qpn(), Relaxed);
         link.max_pieces
             .store(i32::try_from(qp.max_pieces()).unwrap_or(1), Relaxed);
@@ -347,6 +354,11 @@ impl Link {
     /// Its group.
     pub(super) fn group(&self) -> &Arc<LinkGroup> {
         &self.group
+    }
+
+    /// What makes its keys valid and invalid.
+    pub(super) fn registrar(&self) -> &Registrar {
+        &self.registrar
     }
 
     /// Its column in the group's tables.
@@ -500,6 +512,32 @@ impl Link {
         self.ending.load(Acquire)
     }
 
+    /// Makes the key of a region valid, and waits for that. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the link goes; `ETIMEDOUT`, and `EIO` when that failed, both of which end the link.
+    pub(super) fn register(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
+        self.needs(self.registrar.register(region))
+    }
+
+    /// Makes the key of a region invalid, and waits for that. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Self::register).
+    pub(super) fn invalidate(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
+        self.needs(self.registrar.invalidate(region))
+    }
+
+    /// Without keys the link is good for nothing.
+    fn needs(self: &Arc<Self>, result: Result) -> Result {
+        if matches!(result, Err(e) if e == EIO || e == ETIMEDOUT) {
+            self.broken();
+        }
+        result
+    }
+
     /// Lets a work item offer free slots. Any context.
     pub(super) fn serve_later(self: &Arc<Self>) {
         registry::QUEUE.enqueue::<Link, { Link::SERVE }>(self.clone());
@@ -521,6 +559,7 @@ impl Link {
             queue.qp.take()
         };
         self.queue_event.notify_all();
+        self.registrar.close();
         let (stage, domain) = {
             let mut hardware = self.hardware.lock();
             (

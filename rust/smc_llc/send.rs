@@ -20,7 +20,6 @@ use crate::{
     kapi::rdma::{
         self,
         Mapped,
-        Mr,
         Qp,
         Rts,
         MAX_WRITES, //
@@ -43,17 +42,11 @@ pub(super) const CHAIN_SLOTS: usize = 32;
 /// Slots for LLC messages, so that connections cannot starve them.
 const LLC_SLOTS: usize = 4;
 
-/// Slots for registering and invalidating keys.
-const KEY_SLOTS: usize = 4;
-
 /// Slots for the first messages of connections that come from another link.
 const MOVE_SLOTS: usize = 8;
 
-/// The first slot for keys.
-const FIRST_KEY: usize = CHAIN_SLOTS + LLC_SLOTS;
-
 /// The first slot for connections that move.
-const FIRST_MOVE: usize = FIRST_KEY + KEY_SLOTS;
+const FIRST_MOVE: usize = CHAIN_SLOTS + LLC_SLOTS;
 
 /// The slot for a long LLC message.
 const LONG_SLOT: usize = FIRST_MOVE + MOVE_SLOTS;
@@ -62,7 +55,7 @@ const LONG_SLOT: usize = FIRST_MOVE + MOVE_SLOTS;
 const ALL_SLOTS: usize = LONG_SLOT + 1;
 
 /// Slots that take a single work request.
-pub(super) const SINGLE_SLOTS: usize = LLC_SLOTS + KEY_SLOTS + MOVE_SLOTS;
+pub(super) const SINGLE_SLOTS: usize = LLC_SLOTS + MOVE_SLOTS;
 
 /// Bytes of a long LLC message: ADD LINK of version 2 with the keys of all buffers.
 pub(super) const LONG_LEN: usize = 72 + 16 * llc::MAX_RKEYS;
@@ -70,8 +63,8 @@ pub(super) const LONG_LEN: usize = 72 + 16 * llc::MAX_RKEYS;
 /// LLC messages that wait for a slot; more are dropped, and the peer asks again or gives up.
 const LLC_BACKLOG: usize = 16;
 
-/// How long a key operation may take.
-const KEY_MS: u32 = 5000;
+/// How long a connection that moves waits for a slot.
+const MOVE_MS: u32 = 5000;
 
 /// What a slot is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,10 +79,6 @@ enum Use {
     Llc,
     /// A message that nobody waits for: the first one of a connection that has moved here, or a long one.
     Quiet,
-    /// A key operation that runs.
-    Key,
-    /// A key operation that has ended, well or not.
-    KeyDone(bool),
 }
 
 /// The send queue; its lock is level 7.
@@ -413,12 +402,7 @@ impl Link {
                 drop(queue);
                 self.queue_event.notify_all();
             }
-            Use::Key => {
-                queue.replace(slot, Use::KeyDone(ok));
-                drop(queue);
-                self.queue_event.notify_all();
-            }
-            Use::Free | Use::Taken | Use::KeyDone(_) => {}
+            Use::Free | Use::Taken => {}
         }
     }
 
@@ -428,7 +412,7 @@ impl Link {
         if queue.qp.is_none() || queue.closed {
             return false;
         }
-        let Some(slot) = queue.take(CHAIN_SLOTS, FIRST_KEY) else {
+        let Some(slot) = queue.take(CHAIN_SLOTS, FIRST_MOVE) else {
             return queue.backlog.push_within_capacity(*msg).is_ok();
         };
         let ret = self.post_chain(&queue, slot, &[], msg);
@@ -471,7 +455,7 @@ impl Link {
     ///
     /// `ENOTCONN` when the link goes; `ETIMEDOUT`.
     pub(crate) fn slot_to_move(self: &Arc<Self>) -> Result<TxSlot> {
-        let deadline = Deadline::after(KEY_MS);
+        let deadline = Deadline::after(MOVE_MS);
         let mut queue = self.send.lock();
         loop {
             if queue.stopped || queue.qp.is_none() {
@@ -574,85 +558,6 @@ impl Link {
             let _ = self
                 .queue_event
                 .wait_interruptible_timeout(&mut queue, left);
-        }
-    }
-
-    /// Registers a region under its key, and waits for that. In a work item.
-    pub(super) fn register(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
-        self.key_operation(|qp, slot| qp.post_register(slot, region))
-    }
-
-    /// Makes the key of a region invalid, and waits for that. In a work item.
-    pub(super) fn invalidate(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
-        self.key_operation(|qp, slot| qp.post_invalidate(slot, region))
-    }
-
-    /// Posts a key operation and waits for its end.
-    ///
-    /// # Errors
-    ///
-    /// `ENOTCONN` when the link goes or cannot send yet; `ETIMEDOUT`, and `EIO` when the operation failed, both of
-    /// which end the link.
-    fn key_operation(
-        self: &Arc<Self>,
-        post: impl FnOnce(&Qp<Events, Rts>, usize) -> Result,
-    ) -> Result {
-        let deadline = Deadline::after(KEY_MS);
-        let mut queue = self.send.lock();
-        let slot = loop {
-            if queue.closed {
-                return Err(gone());
-            }
-            if let Some(slot) = queue.take(FIRST_KEY, FIRST_MOVE) {
-                break slot;
-            }
-            let left = deadline.left().ok_or(ETIMEDOUT)?;
-            let _ = self
-                .queue_event
-                .wait_interruptible_timeout(&mut queue, left);
-        };
-        let ret = match &queue.qp {
-            Some(qp) => post(qp, slot),
-            None => Err(gone()),
-        };
-        if let Err(e) = ret {
-            queue.replace(slot, Use::Free);
-            drop(queue);
-            self.queue_event.notify_all();
-            return Err(e);
-        }
-        queue.replace(slot, Use::Key);
-        let ok = loop {
-            // When the link goes meanwhile, the queue pair keeps the region until it is destroyed.
-            if queue.closed {
-                return Err(gone());
-            }
-            if let Some(Use::KeyDone(ok)) = queue.slots.get(slot) {
-                break Some(*ok);
-            }
-            let Some(left) = deadline.left() else {
-                break None;
-            };
-            let _ = self
-                .queue_event
-                .wait_interruptible_timeout(&mut queue, left);
-        };
-        let Some(ok) = ok else {
-            drop(queue);
-            self.broken();
-            return Err(ETIMEDOUT);
-        };
-        let region = queue.qp.as_ref().and_then(|qp| qp.take_region(slot));
-        queue.replace(slot, Use::Free);
-        drop(queue);
-        // Dropping a region may sleep.
-        drop(region);
-        self.queue_event.notify_all();
-        if ok {
-            Ok(())
-        } else {
-            self.broken();
-            Err(EIO)
         }
     }
 }
