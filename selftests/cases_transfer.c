@@ -1188,6 +1188,62 @@ static void killed_receiver_frees_blocked_sender(void)
 	pair_close(&p);
 }
 
+/* The acknowledgements of both sides come so much later. */
+static void delay_wire(unsigned int ms)
+{
+	const char *ns[2] = { getenv("SMC_NS_CLIENT"), getenv("SMC_NS_SERVER") };
+
+	for (int side = 0; side < 2; side++)
+		CHECK_EQ(ms ? sh("ip netns exec %s tc qdisc add dev veth0 root netem delay %ums",
+				 ns[side], ms) :
+			      sh("ip netns exec %s tc qdisc del dev veth0 root", ns[side]), 0);
+}
+
+/*
+ * On a path that is slower than a device's patience everything is sent more
+ * than once. Keys of new connections are registered meanwhile, and the link
+ * group must outlive that.
+ */
+static void slow_path_keeps_the_link_group(void)
+{
+	enum { N = 6 };
+
+	struct pair p = smcr_pair(&v4), q[N];
+	int told[2], status;
+	pid_t pid;
+
+	if (sh("modprobe -q sch_netem && tc -V >/dev/null"))
+		SKIP("needs tc and sch_netem");
+	CHECK_OK(pipe2(told, O_CLOEXEC));
+	delay_wire(200);
+	pid = fork();
+	if (!pid) {
+		/* There is always something that was not acknowledged yet. */
+		do {
+			exchange(&p, 100000, 100000);
+		} while (!(poll_one(told[0], POLLIN, 0) & POLLIN));
+		_exit(0);
+	}
+	for (int i = 0; i < N; i++) {
+		row("connection %d", i);
+		q[i] = pair_make(&v4);
+		check_mode(q[i].c, SMC_RS_MODE_SMCR);
+		check_mode(q[i].s, SMC_RS_MODE_SMCR);
+	}
+	delay_wire(0);
+	CHECK_EQ(write(told[1], "x", 1), 1);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	for (int i = 0; i < N; i++) {
+		row("connection %d, later", i);
+		exchange(&q[i], 50000, 50000);
+		pair_close(&q[i]);
+	}
+	row("the first one");
+	exchange(&p, 50000, 50000);
+	pair_close(&p);
+}
+
 static void listener_closed_with_children_ends_them(void)
 {
 	struct sockaddr_storage ss;
@@ -1354,6 +1410,7 @@ static const struct test_case cases[] = {
 	CASE(send_after_peer_closed_fails),
 	CASE(killed_sender_ends_stream),
 	CASE(killed_receiver_frees_blocked_sender),
+	CASE_LIMIT(slow_path_keeps_the_link_group, 60),
 	CASE(listener_closed_with_children_ends_them),
 	CASE(full_backlog_recovers),
 	CASE(v6_falls_back_and_arrives),
