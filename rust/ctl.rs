@@ -7,6 +7,7 @@
 mod devices;
 mod diag;
 mod eids;
+mod groups;
 mod pnet;
 mod stats;
 mod system;

@@ -58,7 +58,11 @@ use crate::{
         Draft, //
     },
     smc_ib,
-    smc_llc::Link, //
+    smc_llc::{
+        Link,
+        LinkGroup,
+        PeerHost, //
+    },
 };
 
 pub(crate) use crate::smc_cdc::Setup;
@@ -216,6 +220,16 @@ fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
 fn first_contact(path: &smc_ib::Path, release: u8, limits: Limits) -> FirstContact {
     let name = Hostname::clean(host_name().as_bytes());
     FirstContact::new(path.direct(), release, name, limits)
+}
+
+/// What the peer's host has said of itself, for tools.
+fn note_peer(group: &LinkGroup, message: &AcceptConfirm) {
+    if let Some(extension) = message.extension() {
+        group.set_peer_host(PeerHost {
+            os: extension.os,
+            name: extension.hostname,
+        });
+    }
 }
 
 /// The Accept or the Confirm that says what `draft` has, and the link that it is about.

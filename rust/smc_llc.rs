@@ -47,11 +47,14 @@ mod table;
 
 pub(crate) use group::{
     LinkGroup,
-    Params, //
+    Params,
+    PeerHost, //
 };
 pub(crate) use inspect::{
+    group_from,
     is_critical,
-    links_on, //
+    links_on,
+    LinkFacts, //
 };
 pub(crate) use link::{
     Link,

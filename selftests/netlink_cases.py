@@ -22,7 +22,7 @@ import time
 from caserun import enter, libc, run
 
 IPPROTO_SMC, AF_SMC = 256, 43
-SOL_SMC, SMC_RS_INFO, SO_COOKIE = 286, 0x100, 57
+SOL_SMC, SMC_RS_INFO, SO_COOKIE, SO_NETNS_COOKIE = 286, 0x100, 57, 71
 MODE_SMC, MODE_TCP = 1, 2
 NOSMCRDEV, NOUEID, PEERDECL, PEERNOSMC = 0x03030002, 0x03030008, 0x05000000, 0x03010000
 CLIENT, SERVER = sys.argv[1:3]
@@ -116,15 +116,21 @@ class Genl(Netlink):
         about = dict(attrs(payload[4:]))
         self.family, self.version = number(about[1]), number(about[3])
 
-    def dump(self, command, wanted=None):
-        """The attributes of each message, which must be of the wanted command."""
+    def dump_mixed(self, command):
+        """The command and the attributes of each message."""
         self.send(self.family, F_REQUEST | F_DUMP, struct.pack("BBH", command, 1, 0))
         found = []
         for kind, flags, payload in self.answers():
             assert kind == self.family and flags & F_MULTI
-            assert payload[0] == (wanted or command) and payload[1] == 1, payload.hex()
-            found.append(payload[4:])
+            assert payload[1] == 1, payload.hex()
+            found.append((payload[0], payload[4:]))
         return found
+
+    def dump(self, command):
+        """The attributes of each message, which must be of this command."""
+        found = self.dump_mixed(command)
+        assert {of for of, _ in found} <= {command}, found
+        return [payload for _, payload in found]
 
     def do(self, command, payload=b"", answered=False):
         """Does a command; one that is answered has its own end."""
@@ -176,6 +182,12 @@ def pair(family=socket.AF_INET, protocol=IPPROTO_SMC, at=None):
     server = accept(listener) if family == AF_SMC else listener.accept()[0]
     server.settimeout(60)
     return client, server, listener
+
+
+def gid_text(address):
+    """The GID of an IPv4 address, as tools get it."""
+    a, b, c, d = socket.inet_aton(address)
+    return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}".encode() + b"\0"
 
 
 def sockaddr(address, port=0):
@@ -348,6 +360,70 @@ def netlink_devices():
         port = table(about[8])
         if about[10].rstrip(b"\0").decode() == CLIENT:
             assert port[1] == b"\1" and port[2] == b"NETWORK1\0", port
+    pnet().do(PNET_FLUSH)
+
+
+def link_groups(namespace):
+    """By the number of the group: its attributes, and those of its links."""
+    family = system(namespace)
+    groups = {}
+    for message in family.dump(GET_LGR_SMCR):
+        (kind, value), = attrs(message)
+        about = table(value)
+        assert kind == 2 and number(about[1]) not in groups
+        groups[number(about[1])] = (about, [])
+    at = None
+    for command, message in family.dump_mixed(GET_LINK_SMCR):
+        (kind, value), = attrs(message)
+        about = table(value)
+        if command == GET_LGR_SMCR:
+            assert kind == 2
+            at = number(about[1])
+        else:
+            # A link comes behind its group.
+            assert (command, kind) == (GET_LINK_SMCR, 3) and at is not None
+            if at in groups:
+                groups[at][1].append(about)
+    return groups
+
+
+def netlink_link_groups():
+    client, server, _ = pair()
+    exchange(client, server)
+    links = {}
+    for sock, namespace, here, there, role in (
+            (client, CLIENT, CLIENT_IP, SERVER_IP, 0), (server, SERVER, SERVER_IP, CLIENT_IP, 1)):
+        enter(namespace)
+        index = socket.if_nametoindex("veth0")
+        cookie = sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        known = struct.unpack("16I2Q2I64s", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 152))
+        release, group, link_id, sndbuf, rmb = *known[6:8], known[10], *known[13:15]
+        about, its_links = link_groups(namespace)[group]
+        about.pop(10, None)
+        assert set(about) == {*range(1, 10), *range(11, 14)}, about
+        # The only device of a side has the only link.
+        assert (about[2], about[3], about[4], about[5]) == (bytes([role]), b"\1", b"\0", b"\0"), about
+        assert number(about[6]) >= 1 and about[9] == cookie, about
+        assert about[11] == b"\2" and number(about[12]) >= sndbuf and number(about[13]) >= rmb, about
+        common = dict(attrs(about[7]))
+        host = platform.node()[:32].encode() + b"\0"
+        assert common == {0: b"\2", 1: bytes([release]), 2: b"\2", 3: DEFAULT_EID + b"\0", 4: host}, common
+        assert set(table(about[8])) == {1, 2, 3}, about
+        assert table(about[8])[1] == b"\1" and table(about[8])[2] == b"\xff", about
+        link, = its_links
+        assert set(link) == set(range(1, 11)), link
+        assert (link[1][0], link[2], link[3]) == (link_id, namespace.encode() + b"\0", b"\1"), link
+        assert (link[4], link[5]) == (gid_text(here), gid_text(there)), link
+        assert 1 <= number(link[6]) <= number(about[6]) and number(link[7]) == index and number(link[10]) == 3, link
+        links[role] = link
+    # Each side has the other one's id of the link.
+    assert links[0][8] == links[1][9] and links[1][8] == links[0][9], links
+    # A group is seen in its namespace alone.
+    assert not link_groups(CLIENT).keys() & link_groups(SERVER).keys()
+    # The id of the network is that of the port.
+    pnet().do(PNET_ADD, attr(1, b"NETWORK1\0") + attr(3, CLIENT.encode() + b"\0") + attr(4, b"\1"))
+    known = struct.unpack("8I", client.getsockopt(SOL_SMC, SMC_RS_INFO, 32))
+    assert link_groups(CLIENT)[known[7]][0][4] == b"NETWORK1\0"
     pnet().do(PNET_FLUSH)
 
 
@@ -536,8 +612,9 @@ def netlink_rights():
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
-        for command in (GET_SYS_INFO, GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID, DUMP_SEID, DUMP_HS):
-            family.dump(command)
+        for command in (GET_SYS_INFO, GET_LGR_SMCR, GET_LINK_SMCR, GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID, DUMP_SEID,
+                        DUMP_HS):
+            family.dump_mixed(command)
         other.dump(PNET_GET)
         for command in (ADD_UEID, REMOVE_UEID, FLUSH_UEID, ENABLE_SEID, DISABLE_SEID, ENABLE_HS, DISABLE_HS):
             family.refused(errno.EPERM, command, attr(1, b"HERE\0"), explained=False)
@@ -638,11 +715,7 @@ def diag_connection(family=socket.AF_INET, protocol=IPPROTO_SMC):
         link, ibname, ibport, gid, peer_gid, its_role = struct.unpack("B64sB40s40sB", lgr)
         assert (link, ibname, ibport, its_role) == (known[10], known[20], known[18], role), (known, lgr)
 
-        def text(address):
-            a, b, c, d = socket.inet_aton(address)
-            return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}".encode() + b"\0"
-
-        assert (gid, peer_gid) == (text(here), text(there)), (gid, peer_gid)
+        assert (gid, peer_gid) == (gid_text(here), gid_text(there)), (gid, peer_gid)
         # What is not asked for does not come.
         assert set(row_of(sock, namespace, 0).attrs) == {3, 5}
         assert set(row_of(sock, namespace, 1).attrs) == {1, 3, 5}

@@ -128,7 +128,7 @@ fn put(to: &mut Attrs<'_>, net: &NetNs, device: &Arc<Device>, used: &DeviceUse) 
 }
 
 /// The id of a port's network in the table of a namespace.
-fn network(net: &NetNs, name: &[u8], port: u32) -> Option<PnetId> {
+pub(super) fn network(net: &NetNs, name: &[u8], port: u32) -> Option<PnetId> {
     let ctx = NetCtx::of(net).ok()?;
     let port = u8::try_from(port).ok()?;
     ctx.pnet()

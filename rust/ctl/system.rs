@@ -25,6 +25,7 @@ use crate::{
 use super::{
     devices,
     eids,
+    groups,
     stats, //
 };
 
@@ -32,6 +33,10 @@ use super::{
 pub(super) mod command {
     /// What the module can.
     pub(crate) const GET_SYS_INFO: u8 = 1;
+    /// Link groups of SMC-R.
+    pub(crate) const GET_LGR_SMCR: u8 = 2;
+    /// The same with their links.
+    pub(crate) const GET_LINK_SMCR: u8 = 3;
     /// Link groups of SMC-D.
     pub(crate) const GET_LGR_SMCD: u8 = 4;
     /// Devices of SMC-D.
@@ -97,6 +102,8 @@ impl Family for System {
     const MAX_ATTR: u16 = MAX_ATTR;
     const COMMANDS: &'static [Command] = &[
         dump(GET_SYS_INFO, sys_info),
+        dump(GET_LGR_SMCR, groups::dump),
+        dump(GET_LINK_SMCR, groups::dump_links),
         dump(GET_LGR_SMCD, nothing),
         dump(GET_DEV_SMCD, nothing),
         dump(GET_DEV_SMCR, devices::dump),

@@ -12,6 +12,7 @@ use super::{
     describe,
     eids,
     first_contact,
+    note_peer,
     path_to_peer,
     reason_of,
     Setup,
@@ -98,6 +99,7 @@ pub(super) fn handshake(
     let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
     draft.store_peer(&link, &ring)?;
     let first = if agreed.first_contact {
+        note_peer(&group, &accept);
         let peer = smc_llc::PeerLink {
             qpn: accept.qpn,
             psn: accept.psn,

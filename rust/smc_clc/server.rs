@@ -11,6 +11,7 @@ use super::{
     channel::Channel,
     describe,
     eids,
+    note_peer,
     path_to_peer,
     reason_of,
     server_limits,
@@ -109,6 +110,7 @@ pub(super) fn handshake(
     draft.set_peer(&link, ring)?;
     if first_contact {
         channel.late = true;
+        note_peer(&group, &confirm);
         let peer = smc_llc::PeerLink {
             qpn: confirm.qpn,
             psn: confirm.psn,

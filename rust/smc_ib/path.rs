@@ -10,12 +10,15 @@ use kernel::{
 };
 
 use crate::{
-    kapi::rdma::{
-        self,
-        AsNet,
-        Device,
-        DeviceUse,
-        GidEntry, //
+    kapi::{
+        net::NetNs,
+        rdma::{
+            self,
+            AsNet,
+            Device,
+            DeviceUse,
+            GidEntry, //
+        },
     },
     proto::{
         group::{
@@ -89,6 +92,19 @@ impl Start {
     /// Whether it is at this device.
     pub(crate) fn is_at(&self, device: &Arc<Device>) -> bool {
         core::ptr::eq(&*self.device, &**device)
+    }
+
+    /// The network interface of the GID.
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.gid.ifindex.unsigned_abs()
+    }
+
+    /// Whether it is in this namespace, as far as the interface is still there.
+    pub(crate) fn is_in(&self, net: &NetNs) -> bool {
+        self.device
+            .enter()
+            .and_then(|device| device.namespace_of(self.port, &self.gid))
+            .is_some_and(|own| *own == *net)
     }
 
     /// Whether both are the same port with the same GID.

@@ -549,6 +549,7 @@ impl LinkGroup {
         let max_links = self.llc.lock().max_links;
         let agreed = judge_confirm_link(m, adding.new.known_id(), max_links)?;
         adding.new.set_id(agreed.id);
+        adding.new.set_peer_user_id(m.user_id);
         {
             let mut state = self.llc.lock();
             state.max_links = agreed.max_links;

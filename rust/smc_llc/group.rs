@@ -15,7 +15,8 @@ use kernel::{
         },
         Arc,
         CondVar,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
     time::{
         delay::fsleep,
@@ -68,8 +69,10 @@ use crate::{
             AlertToken,
             Eid,
             Gid,
+            Hostname,
             LinkId,
             Mac,
+            OsType,
             PeerId,
             Qpn,
             Role, //
@@ -110,6 +113,15 @@ pub(crate) struct Params {
     pub(crate) max_conns: u8,
     /// Links of the group.
     pub(crate) max_links: u8,
+}
+
+/// What a peer's host says of itself at the first contact, for tools.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerHost {
+    /// Its operating system.
+    pub(crate) os: OsType,
+    /// Its name.
+    pub(crate) name: Hostname,
 }
 
 /// Why a group ends.
@@ -181,6 +193,8 @@ pub(crate) struct LinkGroup {
     params: Params,
     /// VLAN of its links.
     vlan: Option<u16>,
+    /// What the peer's host has said of itself.
+    peer_host: SetOnce<PeerHost>,
     /// Time zero of the group's clock.
     born: Instant<Monotonic>,
     /// One of the `LIFE_` constants.
@@ -283,6 +297,7 @@ impl LinkGroup {
                 id,
                 params,
                 vlan: start.vlan(),
+                peer_host: SetOnce::new(),
                 born: Instant::now(),
                 life: Atomic::new(LIFE_NEW),
                 reason: Atomic::new(0),
@@ -328,6 +343,21 @@ impl LinkGroup {
     /// What it was made for.
     pub(super) fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// VLAN of its links.
+    pub(super) fn vlan(&self) -> Option<u16> {
+        self.vlan
+    }
+
+    /// What the peer's host has said of itself.
+    pub(super) fn peer_host(&self) -> PeerHost {
+        self.peer_host.copy().unwrap_or_default()
+    }
+
+    /// Takes note of what the peer's host says of itself.
+    pub(crate) fn set_peer_host(&self, host: PeerHost) {
+        self.peer_host.populate(host);
     }
 
     /// Connections of the group, finished or not.

@@ -164,6 +164,8 @@ pub(crate) struct Link {
     qpn: Atomic<u32>,
     /// The peer's end, once it is known.
     peer: SetOnce<PeerLink>,
+    /// The peer's id of the link, for tools.
+    peer_user_id: SetOnce<LinkUserId>,
     /// Number of the link, given by the server; 0 before it is known.
     id: Atomic<i32>,
     /// Most pieces that a range of a send ring may have.
@@ -303,6 +305,7 @@ impl Link {
                 psn: Psn::truncate(random::random_u32()),
                 qpn: Atomic::new(0),
                 peer: SetOnce::new(),
+                peer_user_id: SetOnce::new(),
                 id: Atomic::new(id.map_or(0, |id| i32::from(id.get()))),
                 max_pieces: Atomic::new(1),
                 conns: Atomic::new(0),
@@ -390,6 +393,16 @@ impl Link {
     pub(super) fn user_id(&self) -> LinkUserId {
         let number = self.group.id().wrapping_add(u32::from(self.id().get()));
         LinkUserId::from_number(number)
+    }
+
+    /// The peer's id of the link, for tools; zero before it has told it.
+    pub(super) fn peer_user_id(&self) -> LinkUserId {
+        self.peer_user_id.copy().unwrap_or_default()
+    }
+
+    /// Takes note of the peer's id of the link.
+    pub(super) fn set_peer_user_id(&self, id: LinkUserId) {
+        self.peer_user_id.populate(id);
     }
 
     /// Our end.

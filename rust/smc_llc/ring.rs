@@ -90,6 +90,17 @@ impl Rings {
         }
     }
 
+    /// Bytes of all receive rings, and of all send rings.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        let sum = |sizes: &mut dyn Iterator<Item = u32>| {
+            sizes.map(u64::from).fold(0, u64::saturating_add)
+        };
+        (
+            sum(&mut self.rmbs.iter().map(|memory| memory.bytes())),
+            sum(&mut self.sends.iter().map(|memory| memory.ring.bytes())),
+        )
+    }
+
     /// Whether no ring can be added any more.
     pub(super) fn is_closed(&self) -> bool {
         self.closed

@@ -99,6 +99,11 @@ pub(super) struct RmbMemory {
 }
 
 impl RmbMemory {
+    /// Size in bytes.
+    pub(super) fn bytes(&self) -> u32 {
+        self.ring.bytes()
+    }
+
     /// The region for the link in a column.
     fn region(&self, column: usize) -> Option<Arc<Mr>> {
         self.regions.lock().get(column)?.clone()

@@ -254,6 +254,10 @@ fn every_event_in_every_state_of_a_link() {
         }
     }
     assert_eq!(LinkState::default(), Unused);
+    assert_eq!(
+        LinkState::ALL.map(LinkState::number),
+        [None, Some(2), Some(3), None]
+    );
 }
 
 #[test]

@@ -112,6 +112,12 @@ impl NetNs {
         self == Self::initial()
     }
 
+    /// The number that names this namespace and no other one, now or later.
+    pub fn cookie(&self) -> u64 {
+        // SAFETY: By the type invariant the namespace is alive; the number is written once, before it is reachable.
+        unsafe { (*self.as_raw()).net_cookie }
+    }
+
     /// The number by which `/proc/self/ns/net` names this namespace.
     pub fn inum(&self) -> u32 {
         // SAFETY: By the type invariant the namespace is alive; the number never changes.

@@ -66,6 +66,15 @@ pub enum LinkState {
 impl LinkState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Unused, Self::Activating, Self::Active, Self::Ending];
+
+    /// The number that tools know, for a link that is there for them: one on its way out is not.
+    pub const fn number(self) -> Option<u32> {
+        match self {
+            Self::Activating => Some(2),
+            Self::Active => Some(3),
+            Self::Unused | Self::Ending => None,
+        }
+    }
 }
 
 /// What happens to a link.
