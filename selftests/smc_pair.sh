@@ -16,7 +16,7 @@ need_command ip rdma nft sha256sum vm-barrier
 log_start
 need_module
 work=$(mktemp -d)
-trap 'rdma link delete rxe0 2>/dev/null; nft delete table inet smcp 2>/dev/null; rm -rf "$work"; cleanup' EXIT
+trap 'rdma link delete rxe0 2>/dev/null; rdma link delete rxe1 2>/dev/null; ip link delete smcp1 2>/dev/null; nft delete table inet smcp 2>/dev/null; rm -rf "$work"; cleanup' EXIT
 log=$work/log
 # What a sends, and what b sends.
 seq 1 300000 >"$work/a"
@@ -28,9 +28,11 @@ want=$(sha256sum <"$work/$other")
 want=${want%% *}
 
 counted() { # prints: RDMA bytes sent, received, TCP bytes
-	local sent rcvd tcp dir=/sys/class/infiniband/rxe0/ports/1/hw_counters
-	read -r sent <"$dir/sent_bytes"
-	read -r rcvd <"$dir/rcvd_bytes"
+	local sent=0 rcvd=0 tcp dir
+	for dir in /sys/class/infiniband/rxe*/ports/1/hw_counters; do
+		sent=$((sent + $(<"$dir/sent_bytes")))
+		rcvd=$((rcvd + $(<"$dir/rcvd_bytes")))
+	done
 	tcp=$(nft list counter inet smcp tcp_bytes)
 	tcp=${tcp##*bytes }
 	echo "$sent $rcvd ${tcp%%[!0-9]*}"
@@ -54,7 +56,10 @@ transfer() { # name, options of a, options of b
 		"$here/smc_xfer" --connect 10.88.0.1 -e -t 60 $3 >"$log" 2>&1 &
 		pid=$!
 	fi
-	[[ $1 != unload ]] || unload_meanwhile
+	case $1 in
+	unload) unload_meanwhile ;;
+	failover) lose_interface ;;
+	esac
 	wait "$pid" || status=$?
 	vm-barrier "$1-end"
 	if [[ -d /sys/class/infiniband/rxe0 ]] && module_loaded; then
@@ -154,8 +159,66 @@ unload() {
 	verdict pair_unload_during_a_transfer_ends_it_on_both_sides "$status"
 }
 
-sent=0 rcvd=0 tcp=0 sent_now=0 rcvd_now=0 tcp_now=0 refused='' unloaded=''
-tap_start 7
+# A second device on either machine, on an interface of its own over the same wire.
+second_device() {
+	local own=10.89.0.1
+	[[ $role == a ]] || own=10.89.0.2
+	# Who asks for an address of one interface must not be told that of the other.
+	sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+	ip link add smcp1 link eth0 type macvlan mode bridge && ip addr add "$own/24" dev smcp1 &&
+		ip link set smcp1 up && rdma link add rxe1 type rxe netdev smcp1
+}
+
+# Queue pairs of the module to a peer, on a device: those that can send, but for the
+# one of each link that registers keys and never sends.
+# shellcheck disable=SC2317 # busywait calls what calls it
+ready_on() { # device
+	rdma resource show qp | grep "^link $1/1 .*state RTS.*\[smc_rs\]" | grep -cv ' rq-psn 0 ' || :
+}
+
+# shellcheck disable=SC2317 # busywait calls it
+both_links() {
+	[[ $(ready_on rxe0) == 1 && $(ready_on rxe1) == 1 ]]
+}
+
+# shellcheck disable=SC2317 # as above
+one_link() {
+	[[ $(ready_on rxe1) == 0 ]]
+}
+
+# While the transfer runs: b loses an interface, which a can learn from b alone.
+lose_interface() {
+	[[ $role == a ]] || busywait 10000 connected || note "there is no connection"
+	[[ $role == a ]] || ip link set smcp1 down
+	vm-barrier failover-lost
+	busywait 1000 one_link || moved=
+}
+
+failover() {
+	local status=0
+	moved=1
+	transfer warm "-s $work/a" "-s $work/b" || status=1
+	busywait 15000 both_links || {
+		note "there is no second link"
+		status=1
+	}
+	vm-barrier failover-linked
+	transfer failover "-n 12 -b $payload -s $work/a" "-n 12 -b $payload -s $work/b" && arrived 12 smcr &&
+		by_rdma 12 || status=1
+	[[ -n $moved ]] || {
+		note "the other link is still there"
+		status=1
+	}
+	[[ $role == a ]] || ip link set smcp1 up
+	busywait 15000 both_links || {
+		note "the second link does not come back"
+		status=1
+	}
+	verdict pair_interface_lost_on_one_side_moves_connections_of_both "$status"
+}
+
+sent=0 rcvd=0 tcp=0 sent_now=0 rcvd_now=0 tcp_now=0 refused='' unloaded='' moved=''
+tap_start 8
 pair_device_up
 nft -f - <<-'RULES'
 	table inet smcp {
@@ -169,6 +232,10 @@ later_connections
 plain_peer pair_client_with_plain_tcp_is_served b
 plain_peer pair_server_with_plain_tcp_is_reached a
 unload
+# A group has two links only where there was a device for the second one when it was made.
+second_device || note "no second RDMA device"
+vm-barrier second-device
 files_cross pair_files_cross_after_the_module_was_loaded_again
+failover
 log_check pair_no_message_above_notice
 tap_end
