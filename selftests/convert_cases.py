@@ -432,6 +432,47 @@ def convert_peer_without_smc_is_remembered():
     assert attempt(8404) and attempt(8404)
 
 
+def convert_listener_closed_in_a_handshake_is_not_held_against_it():
+    both(1)
+    port = 8420
+
+    def cut():
+        """A listener that goes while a connection to it is in its handshake."""
+        enter(SERVER)
+        listener = socket.create_server((SERVER_IP, port))
+        enter(CLIENT)
+        with socket.socket() as client:
+            client.setblocking(False)
+            assert client.connect_ex((SERVER_IP, port)) == errno.EINPROGRESS
+            # By now the client has said what the listener is not let hear.
+            time.sleep(1 * SLOW)
+            listener.close()
+            assert select.select([], [client], [], 60 * SLOW)[1], "it still connects"
+            assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (errno.ECONNREFUSED, errno.ECONNRESET)
+
+    def mode():
+        client, server, listener = pair(port)
+        exchange(client, server)
+        found = info(client)[0]
+        for sock in (client, server, listener):
+            sock.close()
+        return found
+
+    def deaf(on):
+        rule = (f"table inet deaf {{ chain in {{ type filter hook input priority 0; tcp dport {port} meta length > 100 "
+                "drop; }; }" if on else "delete table inet deaf")
+        subprocess.run(["ip", "netns", "exec", SERVER, "nft", rule], check=True)
+
+    for cuts, expected in ((1, MODE_SMC), (2, MODE_TCP)):
+        deaf(True)
+        for _ in range(cuts):
+            cut()
+        deaf(False)
+        found = mode()
+        assert found == expected, f"after {cuts}: mode {found}, expected {expected}"
+    setting(CLIENT, "tcp2smc_memory", 0)
+
+
 def convert_kernel_socket_untouched():
     both(1)
     enter(SERVER)

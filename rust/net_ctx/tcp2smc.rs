@@ -237,7 +237,20 @@ impl Tcp2Smc {
             return;
         }
         // Without memory it costs another attempt.
-        let _ = self.peers.lock().put(peer, reason, diagnosis, seconds);
+        let _ = self
+            .peers
+            .lock()
+            .put(peer, (reason, diagnosis), true, seconds);
+    }
+
+    /// Keeps in mind that `peer` sent the option back and then gave up. It may be one that does not know what the option
+    /// means, or a listener that was closed just then: only a second time says so.
+    pub(crate) fn suspect(&self, peer: SocketAddr) {
+        let seconds = self.memory_s.load(Relaxed);
+        if seconds != 0 {
+            let why = (DeclineReason::PEERNOSMC, 0);
+            let _ = self.peers.lock().put(peer, why, false, seconds);
+        }
     }
 
     /// A connection to `peer` went by SMC.

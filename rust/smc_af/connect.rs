@@ -331,7 +331,7 @@ fn learn(
             peer_diagnosis,
         }) => memory.remember(peer.addr, *reason, *peer_diagnosis),
         Err(_) => {
-            memory.remember(peer.addr, DeclineReason::PEERNOSMC, 0);
+            memory.suspect(peer.addr);
             // Under the lock, so that a close comes before this or finds the new connection.
             let state = sk.state.lock();
             if matches!(*state, State::Connecting { .. }) {

@@ -38,6 +38,8 @@ struct Peer {
     reason: DeclineReason,
     /// The peer's diagnosis.
     diagnosis: u32,
+    /// It is only suspected, and gets another attempt.
+    suspected: bool,
     /// Until when it is kept, in milliseconds of the table's clock; 0 for nobody.
     until_ms: i64,
 }
@@ -49,6 +51,7 @@ impl Peer {
         port: 0,
         reason: DeclineReason::PEERNOSMC,
         diagnosis: 0,
+        suspected: false,
         until_ms: 0,
     };
 }
@@ -87,25 +90,25 @@ impl Peers {
         let found = self
             .set(key)
             .iter()
-            .find(|p| (p.ip, p.port) == key && p.until_ms > now)?;
+            .find(|p| (p.ip, p.port) == key && p.until_ms > now && !p.suspected)?;
         Some((found.reason, found.diagnosis))
     }
 
-    /// Keeps a peer in mind, in place of the one that would be forgotten first if need be.
+    /// Keeps a peer in mind, in place of the one that would be forgotten first if need be. One that is not `certain` to
+    /// have no SMC is found from the second time on.
     pub(super) fn put(
         &mut self,
         peer: SocketAddr,
-        reason: DeclineReason,
-        diagnosis: u32,
+        (reason, diagnosis): (DeclineReason, u32),
+        certain: bool,
         seconds: u32,
     ) -> Result {
         if self.table.is_empty() {
             let size = WAYS << PLACES_LOG2;
             self.table.resize(size, Peer::NONE, GFP_KERNEL)?;
         }
-        let until_ms = self
-            .now_ms()
-            .saturating_add(i64::from(seconds).saturating_mul(1_000));
+        let now = self.now_ms();
+        let until_ms = now.saturating_add(i64::from(seconds).saturating_mul(1_000));
         let key = key(peer);
         let set = self.set(key);
         let at = set.iter().position(|p| (p.ip, p.port) == key);
@@ -114,11 +117,13 @@ impl Peers {
             None => set.iter_mut().min_by_key(|p| p.until_ms),
         };
         if let Some(place) = place {
+            let known = at.is_some() && place.until_ms > now;
             *place = Peer {
                 ip: key.0,
                 port: key.1,
                 reason,
                 diagnosis,
+                suspected: !certain && !known,
                 until_ms,
             };
         }
