@@ -284,6 +284,8 @@ impl Link {
     const CLEAR: u64 = 2;
 
     /// Makes a link with a queue pair in state INIT. May sleep.
+    // Not part of its caller's frame on the stack.
+    #[inline(never)]
     pub(super) fn new(
         group: &Arc<LinkGroup>,
         column: usize,

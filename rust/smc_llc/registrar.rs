@@ -113,6 +113,8 @@ impl Registrar {
     /// # Errors
     ///
     /// What the device says.
+    // Not part of its caller's frame on the stack.
+    #[inline(never)]
     pub(super) fn open(&self, link: &Arc<Link>, pd: &Arc<Pd>, start: &Start) -> Result {
         let config = QpConfig {
             chain_slots: SLOTS,

@@ -85,8 +85,8 @@ enum Use {
 pub(super) struct SendQueue {
     /// The queue pair, while it can send. Nobody can post once it has been taken out.
     pub(super) qp: Option<Qp<Events, Rts>>,
-    /// What each slot is used for.
-    slots: [Use; ALL_SLOTS],
+    /// What each slot is used for; on the heap, as it would be a large part of a stack while a link is made.
+    slots: KVec<Use>,
     /// The link goes: no chain is posted any more.
     stopped: bool,
     /// Nothing at all is posted any more.
@@ -100,9 +100,11 @@ pub(super) struct SendQueue {
 impl SendQueue {
     /// A queue without a queue pair.
     pub(super) fn new() -> Result<Self> {
+        let mut slots = KVec::with_capacity(ALL_SLOTS, GFP_KERNEL)?;
+        slots.resize(ALL_SLOTS, Use::Free, GFP_KERNEL)?;
         Ok(Self {
             qp: None,
-            slots: [Use::Free; ALL_SLOTS],
+            slots,
             stopped: false,
             closed: false,
             // Both lists are filled with the lock held and must not grow then.
