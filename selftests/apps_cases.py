@@ -28,6 +28,8 @@ import tempfile
 import time
 import urllib.request
 
+from caserun import Skip
+
 SERVER = "10.88.0.1"
 MIB = 1 << 20
 HANDSHAKE = 4096
@@ -51,10 +53,6 @@ table inet smcapps {
     }
 }
 """
-
-
-class Skip(Exception):
-    """The program cannot be run here."""
 
 
 def environment():

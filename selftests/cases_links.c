@@ -389,6 +389,18 @@ static void both_netdevs_down_lose_no_byte(void)
 	lose_netdev(true, true);
 }
 
+/* What comes to the server's interface and matches is lost; all, if nothing is named. */
+static void lose_packets(int which, const char *match)
+{
+	CHECK_EQ(sh("ip netns exec %s nft 'table netdev smclost { chain in { type filter hook ingress device veth%d priority 0; %s drop\n}\n}'",
+		    ns_of(SERVER), which, match), 0);
+}
+
+static void lose_no_packets(void)
+{
+	sh("ip netns exec %s nft delete table netdev smclost", ns_of(SERVER));
+}
+
 /*
  * What the client has sent last waits below its device for an Ethernet address
  * that nobody tells, which takes three seconds to be given up.  Connections do
@@ -402,14 +414,13 @@ static void stuck_packets_delay_nothing(void)
 
 	transfer_start(&t, &p, MUCH, MUCH);
 	transfer_wait(&t, MUCH / 4);
-	CHECK_EQ(sh("ip netns exec %s nft 'table netdev smclost { chain in { type filter hook ingress device veth%d priority 0; drop\n}\n}'",
-		    ns_of(SERVER), first), 0);
+	lose_packets(first, "");
 	CHECK_EQ(sh("ip -n %s neigh flush dev veth%d", ns_of(CLIENT), first), 0);
 	/* The device repeats what is not acknowledged after a quarter of a second. */
 	poll(NULL, 0, 400);
 	netdev(SERVER, first, "down");
 	transfer_end(&t);
-	sh("ip netns exec %s nft delete table netdev smclost", ns_of(SERVER));
+	lose_no_packets();
 	expect_carried_by(&p, !first);
 	if (t.longest_us > 1500000ull * slowness())
 		FAIL("nothing arrived for %llu ms", (unsigned long long)t.longest_us / 1000);
@@ -426,10 +437,9 @@ static void dead_path_is_noticed(void)
 
 	transfer_start(&t, &p, MUCH, MUCH);
 	transfer_wait(&t, MUCH / 4);
-	CHECK_EQ(sh("ip netns exec %s nft 'table netdev smclost { chain in { type filter hook ingress device veth%d priority 0; udp dport 4791 drop\n}\n}'",
-		    ns_of(SERVER), first), 0);
+	lose_packets(first, "udp dport 4791");
 	transfer_end(&t);
-	sh("ip netns exec %s nft delete table netdev smclost", ns_of(SERVER));
+	lose_no_packets();
 	expect_carried_by(&p, !first);
 	if (t.longest_us > 6000000ull * slowness())
 		FAIL("nothing arrived for %llu ms", (unsigned long long)t.longest_us / 1000);

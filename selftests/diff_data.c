@@ -182,65 +182,72 @@ static void op_readv(struct end *e, char **arg, int n, struct out *o)
 	vector(e, arg, n, o, false, false);
 }
 
-/* A message for each number. */
-static void op_sendmmsg(struct end *e, char **arg, int n, struct out *o)
-{
-	struct mmsghdr m[8] = { 0 };
-	struct iovec iov[8];
-	unsigned char *buf = room(MOST);
-	unsigned int count = 0, flags = 0;
-	size_t total = 0;
-	int ret;
+enum { MESSAGES = 8 };
 
-	for (int i = 0; i < n && count < 8; i++) {
+/* Messages of consecutive parts of one buffer, and the flags of the call. */
+struct messages {
+	struct mmsghdr m[MESSAGES];
+	struct iovec iov[MESSAGES];
+	unsigned char *buf;
+	size_t total;
+	unsigned int count, flags;
+};
+
+/* A message for each number; flags may stand behind "/". */
+static struct messages *messages_of(char **arg, int n, const char *op)
+{
+	struct messages *set = calloc(1, sizeof(*set));
+
+	if (!set)
+		bad_script("no memory", op);
+	set->buf = room(MOST);
+	for (int i = 0; i < n && set->count < MESSAGES; i++) {
+		struct iovec *iov = &set->iov[set->count];
+
 		if (!strcmp(arg[i], "/")) {
-			flags = flags_of(arg + i + 1, n - i - 1);
+			set->flags = flags_of(arg + i + 1, n - i - 1);
 			break;
 		}
-		iov[count] = (struct iovec){ buf + total, size_of(arg + i, 1) };
-		total += iov[count].iov_len;
-		m[count].msg_hdr = (struct msghdr){ .msg_iov = &iov[count], .msg_iovlen = 1 };
-		count++;
+		*iov = (struct iovec){ set->buf + set->total, size_of(arg + i, 1) };
+		set->total += iov->iov_len;
+		set->m[set->count++].msg_hdr = (struct msghdr){ .msg_iov = iov, .msg_iovlen = 1 };
 	}
-	if (total > MOST)
-		bad_script("too many bytes", "sendmmsg");
-	stream_fill(e, buf, total);
-	ret = sendmmsg(e->fd, m, count, flags);
+	if (set->total > MOST)
+		bad_script("too many bytes", op);
+	return set;
+}
+
+static void messages_free(struct messages *set)
+{
+	free(set->buf);
+	free(set);
+}
+
+static void op_sendmmsg(struct end *e, char **arg, int n, struct out *o)
+{
+	struct messages *set = messages_of(arg, n, "sendmmsg");
+	int ret;
+
+	stream_fill(e, set->buf, set->total);
+	ret = sendmmsg(e->fd, set->m, set->count, set->flags);
 	say_result(o, ret);
 	for (int i = 0; i < ret; i++) {
-		say(o, " %u", m[i].msg_len);
-		e->tx += m[i].msg_len;
+		say(o, " %u", set->m[i].msg_len);
+		e->tx += set->m[i].msg_len;
 	}
-	free(buf);
+	messages_free(set);
 }
 
 static void op_recvmmsg(struct end *e, char **arg, int n, struct out *o)
 {
-	struct mmsghdr m[8] = { 0 };
-	struct iovec iov[8];
-	unsigned char *buf = room(MOST);
+	struct messages *set = messages_of(arg, n, "recvmmsg");
 	struct timespec wait = { .tv_nsec = 50000000 };
-	unsigned int count = 0, flags = 0;
-	size_t total = 0;
-	int ret;
+	int ret = recvmmsg(e->fd, set->m, set->count, set->flags, &wait);
 
-	for (int i = 0; i < n && count < 8; i++) {
-		if (!strcmp(arg[i], "/")) {
-			flags = flags_of(arg + i + 1, n - i - 1);
-			break;
-		}
-		iov[count] = (struct iovec){ buf + total, size_of(arg + i, 1) };
-		total += iov[count].iov_len;
-		m[count].msg_hdr = (struct msghdr){ .msg_iov = &iov[count], .msg_iovlen = 1 };
-		count++;
-	}
-	if (total > MOST)
-		bad_script("too many bytes", "recvmmsg");
-	ret = recvmmsg(e->fd, m, count, flags, &wait);
 	say_result(o, ret);
 	for (int i = 0; i < ret; i++)
-		say_bytes(o, iov[i].iov_base, m[i].msg_len);
-	free(buf);
+		say_bytes(o, set->iov[i].iov_base, set->m[i].msg_len);
+	messages_free(set);
 }
 
 /* The last bytes before a page that is not there, and so many behind its start. */
