@@ -2,10 +2,7 @@
 
 //! `shutdown(2)` and `close(2)`.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::Release, //
-};
+use kernel::prelude::*;
 
 use crate::kapi::net::{
     Open,
@@ -47,9 +44,14 @@ pub(super) fn shutdown(sk: Open<'_, SmcSock>, how: Shutdown) -> Result {
             match how {
                 // Nothing goes over the wire: the peer may go on writing.
                 Shutdown::Read => conn.shutdown_read(),
-                Shutdown::Write => conn.shutdown_write(),
+                Shutdown::Write => {
+                    conn.shutdown_write()?;
+                    // The side that ends its direction first is the one that owns TIME_WAIT, as in TCP. An error means
+                    // that the TCP connection has ended already.
+                    let _ = tcp.shutdown(how);
+                    Ok(())
+                }
                 Shutdown::Both => {
-                    sk.shut.store(1, Release);
                     let end = conn.shutdown_both()?;
                     end_tcp(tcp, end);
                     Ok(())

@@ -256,11 +256,12 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
             queue.fill(&tcp, sndbuf, rcvbuf);
             queue.ripen();
         }
-        // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection.
+        // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection. Where both sides have shut
+        // it down, it ends without an error, maybe long before the connection over RDMA.
         Task::Watch(tcp, conn) => {
             if sk.failed.load(Acquire) != 0 {
                 tcp.abort();
-            } else if tcp.state() == TcpState::Closed && sk.shut.load(Acquire) == 0 {
+            } else if tcp.state() == TcpState::Closed && tcp.error() != 0 {
                 if SmcSock::is_draining() {
                     // Both ends are here, and the operator ends both.
                     conn.abort();

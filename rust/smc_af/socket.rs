@@ -88,9 +88,6 @@ pub(crate) struct SmcSock {
     shown_err: Atomic<i32>,
     /// Whether the connection over RDMA has failed, so that the TCP connection has to be reset.
     pub(super) failed: Atomic<u32>,
-    /// Whether the application shut the connection down in both directions: the TCP connection then ends without
-    /// anything being wrong.
-    pub(super) shut: Atomic<u32>,
     /// Whether this listener limits the handshakes in progress.
     pub(super) limit_hs: Atomic<u32>,
     /// For how many seconds at most a connection waits for its first bytes before it is accepted (TCP_DEFER_ACCEPT).
@@ -134,7 +131,6 @@ impl SmcSock {
             peer_diagnosis: Atomic::new(0),
             shown_err: Atomic::new(0),
             failed: Atomic::new(0),
-            shut: Atomic::new(0),
             limit_hs: Atomic::new(limit),
             defer_s: Atomic::new(0),
             converted: origin == Origin::Converted,
