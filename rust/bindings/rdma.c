@@ -89,6 +89,12 @@ void smc_helper_init_completion(struct completion *x)
 	init_completion(x);
 }
 
+void smc_helper_init_irq_work(struct irq_work *work,
+			      void (*func)(struct irq_work *work))
+{
+	init_irq_work(work, func);
+}
+
 bool smc_helper_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);
@@ -129,6 +135,16 @@ void smc_helper_sg_set_dma_page(struct scatterlist *sg, struct page *page,
 	sg_set_page(sg, page, len, 0);
 	sg_dma_address(sg) = addr;
 	sg_dma_len(sg) = len;
+}
+
+/*
+ * Whether a softirq that is raised here runs without ksoftirqd: in an interrupt
+ * or a softirq, or with softirqs off.  Where an irq_work has no interrupt of its
+ * own it would come later than ksoftirqd.
+ */
+bool smc_helper_softirq_comes_at_once(void)
+{
+	return in_interrupt() || !arch_irq_work_has_interrupt();
 }
 
 void smc_helper_pin_this_module(void)

@@ -3,6 +3,7 @@
 #include <linux/completion.h>
 #include <linux/gfp.h>
 #include <linux/inetdevice.h>
+#include <linux/irq_work.h>
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/scatterlist.h>

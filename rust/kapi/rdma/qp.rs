@@ -12,6 +12,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 mod buffer;
+mod cq;
 mod post;
 mod recv;
 
@@ -53,6 +54,7 @@ use super::{
 
 use self::{
     buffer::MsgBuf,
+    cq::CompletionQueue,
     post::SendCtx,
     recv::RecvCtx, //
 };
@@ -452,14 +454,14 @@ impl<H: QpEvents> Block<H> {
 ///
 /// # Invariants
 ///
-/// The three pointers are valid and owned by this value; `qp` is of domain `pd` and uses `cq` alone.
+/// The two pointers are valid and owned by this value; `qp` is of domain `pd` and uses `cq` alone.
 struct Core<H: QpEvents> {
     /// What completions refer to.
     block: NonNull<Block<H>>,
     /// The queue pair.
     qp: NonNull<bindings::ib_qp>,
-    /// Its completion queue.
-    cq: NonNull<bindings::ib_cq>,
+    /// Its completion queue; nothing in the drop alone.
+    cq: Option<CompletionQueue>,
     /// Its port.
     port: u32,
     /// Whether all that was posted has come back, and nothing was posted since.
@@ -512,25 +514,14 @@ impl<H: QpEvents> Core<H> {
             config.recv_len.max(TAIL_LEN)
         };
 
-        // SAFETY: The device is valid, as it is in use; the name is a valid C string.
-        let cq = unsafe {
-            bindings::__ib_alloc_cq_any(
-                device.raw(),
-                ptr::null_mut(),
-                i32::try_from(cqes)?,
-                bindings::ib_poll_context_IB_POLL_SOFTIRQ,
-                OWNER.as_char_ptr(),
-            )
-        };
-        let cq = CqGuard(from_err_ptr(cq)?);
-
+        let cq = CompletionQueue::new(device, cqes)?;
         let block = Self::new_block(pd, config, slots, recv_len, tail, max_sge, events)?;
         let raw_block = block.0.as_ptr();
         let mut attr = bindings::ib_qp_init_attr {
             event_handler: Some(Block::<H>::qp_event),
             qp_context: raw_block.cast(),
-            send_cq: cq.0.as_ptr(),
-            recv_cq: cq.0.as_ptr(),
+            send_cq: cq.as_ptr(),
+            recv_cq: cq.as_ptr(),
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
@@ -559,12 +550,12 @@ impl<H: QpEvents> Core<H> {
         unsafe { (*raw_block).inline = attr.cap.max_inline_data >= 44 };
         // SAFETY: As above.
         unsafe { (*raw_block).qp.store(qp.as_ptr(), Release) };
-        let (block, cq) = (block.release(), cq.release());
+        let block = block.release();
         // INVARIANT: Everything was made above and belongs to this value from here on.
         Ok(Self {
             block,
             qp,
-            cq,
+            cq: Some(cq),
             port: config.port,
             drained: false,
             pd: pd.clone(),
@@ -672,32 +663,12 @@ impl<H: QpEvents> Drop for Core<H> {
             pr_err!("a queue pair cannot be destroyed ({ret}): its memory and this module stay\n");
             // SAFETY: The module is running this code, so that it may be pinned.
             unsafe { bindings::pin_this_module() };
+            core::mem::forget(self.cq.take());
             core::mem::forget(self.pd.clone());
             return;
         }
-        // SAFETY: By the type invariant this value owns the completion queue, which no queue pair uses any more. When
-        // the function returns no completion runs, and none will.
-        unsafe { bindings::ib_free_cq(self.cq.as_ptr()) };
+        drop(self.cq.take());
         drop(BlockGuard(self.block));
-    }
-}
-
-/// Owns a completion queue until a [`Core`] does.
-struct CqGuard(NonNull<bindings::ib_cq>);
-
-impl CqGuard {
-    /// Hands the queue over.
-    fn release(self) -> NonNull<bindings::ib_cq> {
-        let raw = self.0;
-        core::mem::forget(self);
-        raw
-    }
-}
-
-impl Drop for CqGuard {
-    fn drop(&mut self) {
-        // SAFETY: The guard owns the queue, and no queue pair uses it.
-        unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
     }
 }
 
