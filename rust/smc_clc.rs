@@ -87,7 +87,7 @@ const LIMITS: Limits = Limits {
 
 /// What a server's new link group may hold of what both sides would agree to. Where it has no device for a second link
 /// it says so: the client would wait in vain for an offer.
-fn server_limits(path: &smc_ib::Path, agreed: Limits) -> Limits {
+fn server_limits(path: &smc_ib::Approach, agreed: Limits) -> Limits {
     // That the client is on the network of our first device says nothing of where it is besides.
     let other = smc_ib::find_alternate(path, path.gid(), |_| false);
     Limits {
@@ -202,8 +202,8 @@ pub(crate) fn reason_without_option(tcp: &TcpSocket) -> DeclineReason {
     }
 }
 
-/// The way to the peer, or why there is none for SMC-R, which needs IPv4 and no IPsec.
-fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
+/// Where the way to the peer begins, or why there is none for SMC-R, which needs IPv4 and no IPsec.
+fn approach(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Approach, Stop> {
     if tcp.has_xfrm_policy() {
         return Err(DeclineReason::IPSEC.into());
     }
@@ -211,15 +211,20 @@ fn path_to_peer(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Path, Stop> {
     // Only one that has been reset meanwhile has no peer.
     let peer = tcp.peer_addr().map_err(|_| Stop::Fatal(ECONNRESET))?;
     match (as_ipv4(&local), as_ipv4(&peer)) {
-        (Some(local), Some(peer)) => Ok(smc_ib::find_path(&*setup.net, local, peer)?),
+        (Some(local), Some(peer)) => Ok(smc_ib::approach(&*setup.net, local, peer)?),
         _ => Err(DeclineReason::NOSMCRDEV.into()),
     }
 }
 
 /// What a first contact says of this host besides.
-fn first_contact(path: &smc_ib::Path, release: u8, limits: Limits) -> FirstContact {
+fn first_contact(path: &smc_ib::Path, group: &LinkGroup) -> FirstContact {
     let name = Hostname::clean(host_name().as_bytes());
-    FirstContact::new(path.direct(), release, name, limits)
+    let agreed = group.params();
+    let limits = Limits {
+        max_conns: agreed.max_conns,
+        max_links: agreed.max_links,
+    };
+    FirstContact::new(path.direct(), agreed.release, name, limits).with(agreed.extensions)
 }
 
 /// What the peer's host has said of itself, for tools.

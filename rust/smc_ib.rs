@@ -17,8 +17,9 @@ use kernel::{
 };
 
 pub(crate) use path::{
+    approach,
     find_alternate,
-    find_path,
+    Approach,
     Path,
     Start, //
 };

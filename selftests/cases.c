@@ -667,7 +667,7 @@ static const char *dev_name(enum side side)
 	return name && name[0] ? name : NULL;
 }
 
-static long long dev_counter(enum side side, const char *what)
+long long dev_counter(enum side side, const char *what)
 {
 	const char *dev = dev_name(side);
 

@@ -197,6 +197,8 @@ struct counters {
 };
 
 void counters_read(struct counters *c);
+/* A counter of the RDMA device of a side, -1 without one. */
+long long dev_counter(enum side side, const char *what);
 bool have_rdma_devices(void);
 
 /*

@@ -5,8 +5,8 @@
 
 use smc_proto_host::proto::cdc::{ConnFlags, Message, ProdFlags};
 use smc_proto_host::proto::clc::{
-    AcceptConfirm, Decline, FirstContact, Kind, Limits, Proposal, ProposalV1, ProposalV2, V2Part,
-    Version, MAX_ACCEPT_CONFIRM, MAX_PROPOSAL, RELEASE,
+    self, AcceptConfirm, Decline, FirstContact, Kind, Limits, Proposal, ProposalV1, ProposalV2,
+    V2Part, Version, MAX_ACCEPT_CONFIRM, MAX_PROPOSAL, RELEASE,
 };
 use smc_proto_host::proto::cursor::Cursor;
 use smc_proto_host::proto::ids::{
@@ -63,6 +63,7 @@ fn clc() -> Vec<Vec<u8>> {
     let mut out = vec![];
     let gid = Gid::from_v4([10, 0, 0, 1]);
     let v2 = ProposalV2 {
+        extensions: clc::Extensions::NONE,
         gid,
         release: RELEASE,
         limits: limits(),

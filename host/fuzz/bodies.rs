@@ -254,6 +254,7 @@ pub fn negotiate(data: &[u8]) {
         _ => Ok(()),
     };
     let policy = ServerPolicy {
+        extensions: clc::Extensions::ALL,
         v1: refuse(server_v1 & 1),
         v2: refuse(server_v2 & 1),
         release: release & 1,
@@ -273,6 +274,7 @@ pub fn negotiate(data: &[u8]) {
             v6: &[],
         };
         let v2 = ProposalV2 {
+            extensions: clc::Extensions::NONE,
             gid: Gid([gid; 16]),
             release: release & 0x0f,
             limits: Limits {
@@ -302,6 +304,7 @@ pub fn negotiate(data: &[u8]) {
     let chosen = choose(&p, &policy, ours.iter().copied());
     let theirs: Vec<Eid> = p.v2.iter().flat_map(|v| v.eids.iter()).collect();
     let offer = Offer {
+        extensions: clc::Extensions::ALL,
         v1: p.offers_v1(),
         v2: p.offers_v2(),
         release: p.v2.map_or(0, |v| v.release),
@@ -318,6 +321,7 @@ pub fn negotiate(data: &[u8]) {
             release,
             eid,
             limits,
+            ..
         }) => {
             assert!(policy.v2.is_ok() && ours.contains(&eid) && theirs.contains(&eid));
             assert!(release <= policy.release && release <= offer.release);

@@ -8,6 +8,7 @@
 
 mod accept;
 mod decline;
+mod extensions;
 mod negotiate;
 mod proposal;
 
@@ -20,6 +21,7 @@ pub use accept::{
     V2Part, //
 };
 pub use decline::Decline;
+pub use extensions::Extensions;
 pub use negotiate::{
     check_accept,
     check_confirm,

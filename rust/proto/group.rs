@@ -6,6 +6,7 @@ mod addition;
 mod confirm;
 mod exchange;
 mod flow;
+mod keys;
 mod link;
 mod respond;
 mod rtoken;
@@ -46,6 +47,11 @@ pub use flow::{
     WAIT_FIRST_LINK_MS,
     WAIT_MS,
     WAIT_NEW_LINK_MS, //
+};
+pub use keys::{
+    needs_confirm,
+    needs_delete,
+    FRESH_MS, //
 };
 pub use link::{
     judge_delete,

@@ -333,7 +333,9 @@ impl SocketOps for SmcSock {
             Self::show_rings(sk, conn);
             waker.set(sk.hold());
             // What happened to the TCP connection before it was watched was not noticed.
-            sk.queue_work(&HANDSHAKES);
+            if tcp.state() == TcpState::Closed {
+                sk.queue_work(&HANDSHAKES);
+            }
         } else {
             sk.hand_peek_offset_to(&tcp);
         }

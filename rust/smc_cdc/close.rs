@@ -418,18 +418,26 @@ impl Connection {
 
     /// Leaves the table of the link group: no callback comes any more. Done once.
     pub(super) fn finish(&self) {
-        let (me, _bound) = {
+        let (me, bound, peer) = {
             let mut core = self.core.lock();
+            if let Some(close) = core.conn.as_ref().map(Conn::peer_close) {
+                if close.closed || close.abort {
+                    self.rmb.peer_is_done();
+                }
+            }
             core.set_timer(Timer::Stop);
             core.stop_awaiting_rest();
             if let Some(me) = &core.me {
                 cancel_delayed::<Connection, 4>(me);
             }
-            (core.me.take(), core.bound.take())
+            (core.me.take(), core.bound.take(), core.peer)
         };
         let Some(_me) = me else {
             return;
         };
+        if let (Some(bound), Some(peer)) = (bound, peer) {
+            self.group().leave_peer_rmb(bound.link(), peer.region());
+        }
         if let Some(token) = self.token() {
             self.group().detach(token);
         }

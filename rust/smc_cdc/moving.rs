@@ -104,13 +104,14 @@ impl Connection {
         let slot = to.link.slot_to_move()?;
         // Data cannot follow where the peer has no key: it is told that the connection is over.
         let stranded = region.is_some() && to.peer.is_none();
-        let old = {
+        let (old, left) = {
             let mut core = self.core.lock();
             let core = &mut *core;
             match core.standing(from) {
                 Standing::Here(_) => {}
                 Standing::Elsewhere => return Ok(()),
             }
+            let left = core.peer;
             core.peer = match (core.peer, to.peer) {
                 (Some(peer), Some(region)) => Some(peer.over(region)),
                 _ => None,
@@ -118,9 +119,15 @@ impl Connection {
             if let Some(first) = core.conn.as_mut().and_then(Conn::begin_failover) {
                 to.link.post_move(slot, &first.encode());
             }
-            core.bound.replace(bound)
+            (
+                core.bound.replace(bound),
+                left.filter(|_| core.peer.is_none()),
+            )
         };
         drop(old);
+        if let Some(peer) = left {
+            self.group().leave_peer_rmb(from, peer.region());
+        }
         if stranded {
             self.abort();
         }

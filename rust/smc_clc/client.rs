@@ -8,12 +8,12 @@ use kernel::{
 };
 
 use super::{
+    approach,
     channel::Channel,
     describe,
     eids,
     first_contact,
     note_peer,
-    path_to_peer,
     reason_of,
     Setup,
     Stop,
@@ -27,6 +27,7 @@ use crate::{
             check_accept,
             AcceptConfirm,
             Agreed,
+            Extensions,
             Kind,
             MessageType,
             Offer,
@@ -55,19 +56,21 @@ pub(super) fn handshake(
     setup: &Setup,
     channel: &mut Channel<'_>,
 ) -> Result<Arc<Connection>, Stop> {
-    let path = path_to_peer(tcp, setup)?;
+    let start = approach(tcp, setup)?;
     let eids = eids(setup)?;
     let offer = Offer {
         v1: false,
         v2: true,
         release: RELEASE,
         limits: LIMITS,
-        mtu: path.mtu(),
+        extensions: Extensions::ALL,
+        mtu: start.mtu(),
     };
     let proposal = ProposalV2 {
-        gid: path.gid(),
+        gid: start.gid(),
         release: RELEASE,
         limits: LIMITS,
+        extensions: Extensions::ALL,
     };
     channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids.iter(), out))?;
 
@@ -75,8 +78,14 @@ pub(super) fn handshake(
     let (accept, _) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
     channel.version = accept.version();
     let agreed = check_accept(&offer, eids.iter(), &accept)?;
-    if accept.extension().is_some_and(|ext| !ext.direct) && path.direct() {
-        return Err(DeclineReason::NOINDIRECT.into());
+    let path = match agreed.first_contact {
+        true => Some(start.path(&*setup.net)?),
+        false => None,
+    };
+    if let (Some(path), Some(extension)) = (&path, accept.extension()) {
+        if path.direct() && !extension.direct {
+            return Err(DeclineReason::NOINDIRECT.into());
+        }
     }
 
     let key = smc_llc::PeerKey {
@@ -91,14 +100,14 @@ pub(super) fn handshake(
         .as_ref()
         .map(|part| part.eid)
         .ok_or(DeclineReason::VERSMISMAT)?;
-    let mut draft = join(setup, &path, &accept, eid, &agreed)?;
+    let mut draft = join(setup, &start, &accept, eid, &agreed)?;
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = agreed.first_contact.then_some(gate);
     let group = draft.group().clone();
     let link = draft.link().clone();
     let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
     draft.store_peer(&link, &ring)?;
-    let first = if agreed.first_contact {
+    let first = if let Some(path) = &path {
         note_peer(&group, &accept);
         let peer = smc_llc::PeerLink {
             qpn: accept.qpn,
@@ -107,7 +116,7 @@ pub(super) fn handshake(
             mac: accept.mac,
             mtu: agreed.mtu,
         };
-        let first = group.connect(&link, &path, &peer);
+        let first = group.connect(&link, path, &peer);
         Some(first.map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?)
     } else {
         group.confirm_rkey(draft.rmb(), turn)?;
@@ -115,12 +124,10 @@ pub(super) fn handshake(
     };
     draft.set_peer(&link, ring)?;
 
-    let extension = agreed
-        .first_contact
-        .then(|| first_contact(&path, agreed.release.unwrap_or(0), agreed.limits));
+    let extension = path.as_ref().map(|path| first_contact(path, &group));
     let (mut confirm, _) = describe(&draft, Kind::Confirm, eid, extension)?;
     confirm.mtu = agreed.mtu;
-    let listed = [path.gid()];
+    let listed = [start.gid()];
     let gids: &[_] = if agreed.first_contact { &listed } else { &[] };
     channel.send(|out| confirm.encode(gids, out))?;
     if let Some(first) = first {
@@ -136,7 +143,7 @@ pub(super) fn handshake(
 /// Makes the link group, or finds the one that the server means, and a place in it.
 fn join(
     setup: &Setup,
-    path: &smc_ib::Path,
+    start: &smc_ib::Approach,
     accept: &AcceptConfirm,
     eid: Eid,
     agreed: &Agreed,
@@ -149,8 +156,9 @@ fn join(
             release: agreed.release.unwrap_or(0),
             max_conns: agreed.limits.max_conns,
             max_links: agreed.limits.max_links,
+            extensions: agreed.extensions,
         };
-        smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?
+        smc_llc::create(start, params).map_err(|error| Stop::Decline(reason_of(error)))?
     } else {
         let want = smc_llc::Want {
             role: Role::Client,
@@ -158,7 +166,7 @@ fn join(
             peer_gid: accept.gid,
             eid,
             peer_qpn: Some(accept.qpn),
-            start: path,
+            start,
         };
         smc_llc::find(&want).ok_or(DeclineReason::SYNCERR)?
     };

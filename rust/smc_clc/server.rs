@@ -8,11 +8,11 @@ use kernel::{
 };
 
 use super::{
+    approach,
     channel::Channel,
     describe,
     eids,
     note_peer,
-    path_to_peer,
     reason_of,
     server_limits,
     Setup,
@@ -28,6 +28,7 @@ use crate::{
             choose,
             AcceptConfirm,
             Choice,
+            Extensions,
             Kind,
             Limits,
             MessageType,
@@ -62,6 +63,8 @@ struct Chosen {
     eid: Eid,
     /// The common limits.
     limits: Limits,
+    /// What both can do beyond the standard.
+    extensions: Extensions,
 }
 
 /// The handshake; [`server`](super::server) says what it leads to.
@@ -72,24 +75,27 @@ pub(super) fn handshake(
 ) -> Result<Arc<Connection>, Stop> {
     let message = channel.receive(MessageType::Proposal)?;
     let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
-    let path = path_to_peer(tcp, setup);
-    let chosen = choose_for(&proposal, &path, setup);
+    let start = approach(tcp, setup);
+    let chosen = choose_for(&proposal, &start, setup);
     channel.version = proposal.decline_version();
     let chosen = chosen?;
-    let path = path?;
+    let start = start?;
 
     let turn = smc_llc::Deadline::after(TURN_MS);
     let gate = smc_llc::gate(Role::Server, &chosen.peer, turn)
         .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
-    let (mut draft, limits) = join(setup, &path, &chosen)?;
-    let first_contact = limits.is_some();
+    let (mut draft, first_contact) = join(setup, &start, &chosen)?;
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = first_contact.then_some(gate);
     let group = draft.group().clone();
     if !first_contact {
         group.confirm_rkey(draft.rmb(), turn)?;
     }
-    let extension = limits.map(|limits| super::first_contact(&path, chosen.release, limits));
+    let path = match first_contact {
+        true => Some(start.path(&*setup.net)?),
+        false => None,
+    };
+    let extension = path.as_ref().map(|path| super::first_contact(path, &group));
     // Only now: while the key was told the connection may have moved to another link.
     let (accept, link) = describe(&draft, Kind::Accept, chosen.eid, extension)?;
     channel.send(|out| accept.encode(&[], out))?;
@@ -108,7 +114,7 @@ pub(super) fn handshake(
     };
     draft.store_peer(&link, &ring)?;
     draft.set_peer(&link, ring)?;
-    if first_contact {
+    if let Some(path) = &path {
         channel.late = true;
         note_peer(&group, &confirm);
         let peer = smc_llc::PeerLink {
@@ -119,7 +125,7 @@ pub(super) fn handshake(
             mtu: confirmed.mtu,
         };
         let first = group
-            .connect(&link, &path, &peer)
+            .connect(&link, path, &peer)
             .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
         if let Err(reason) = first.confirm() {
             return Err(channel.peer_decline_or(reason));
@@ -132,11 +138,11 @@ pub(super) fn handshake(
 /// Chooses version, release, enterprise id and limits.
 fn choose_for(
     proposal: &Proposal<'_>,
-    path: &Result<smc_ib::Path, Stop>,
+    start: &Result<smc_ib::Approach, Stop>,
     setup: &Setup,
 ) -> Result<Chosen, Stop> {
     let eids = eids(setup)?;
-    let usable = match path {
+    let usable = match start {
         Ok(_) => Ok(()),
         Err(Stop::Decline(reason)) => Err(*reason),
         Err(_) => Err(DeclineReason::NOSMCRDEV),
@@ -146,17 +152,20 @@ fn choose_for(
         v1: Err(DeclineReason::VERSMISMAT),
         release: RELEASE,
         limits: LIMITS,
+        extensions: Extensions::ALL,
     };
     match choose(proposal, &policy, eids.iter())? {
         Choice::V2 {
             release,
             eid,
             limits,
+            extensions,
         } => Ok(Chosen {
             peer: peer_key(proposal)?,
             release,
             eid,
             limits,
+            extensions,
         }),
         Choice::V1 => Err(DeclineReason::MODEUNSUPP.into()),
     }
@@ -173,24 +182,20 @@ fn peer_key(proposal: &Proposal<'_>) -> Result<smc_llc::PeerKey, Stop> {
     Ok(smc_llc::PeerKey { id, gid })
 }
 
-/// Finds a link group to this client or makes one, and a place in it; says what it may hold if it was made.
-fn join(
-    setup: &Setup,
-    path: &smc_ib::Path,
-    chosen: &Chosen,
-) -> Result<(Draft, Option<Limits>), Stop> {
+/// Finds a link group to this client or makes one, and a place in it; says whether it was made.
+fn join(setup: &Setup, start: &smc_ib::Approach, chosen: &Chosen) -> Result<(Draft, bool), Stop> {
     let want = smc_llc::Want {
         role: Role::Server,
         peer_id: chosen.peer.id,
         peer_gid: chosen.peer.gid,
         eid: chosen.eid,
         peer_qpn: None,
-        start: path,
+        start,
     };
-    let (place, limits) = match smc_llc::find(&want) {
-        Some(place) => (place, None),
+    let (place, first_contact) = match smc_llc::find(&want) {
+        Some(place) => (place, false),
         None => {
-            let limits = server_limits(path, chosen.limits);
+            let limits = server_limits(start, chosen.limits);
             let params = smc_llc::Params {
                 role: Role::Server,
                 peer_id: chosen.peer.id,
@@ -198,13 +203,14 @@ fn join(
                 release: chosen.release,
                 max_conns: limits.max_conns,
                 max_links: limits.max_links,
+                extensions: chosen.extensions,
             };
             let place =
-                smc_llc::create(path, params).map_err(|error| Stop::Decline(reason_of(error)))?;
-            (place, Some(limits))
+                smc_llc::create(start, params).map_err(|error| Stop::Decline(reason_of(error)))?;
+            (place, true)
         }
     };
-    let draft = Draft::new(place, setup, limits.is_some())
-        .map_err(|error| Stop::Decline(reason_of(error)))?;
-    Ok((draft, limits))
+    let draft =
+        Draft::new(place, setup, first_contact).map_err(|error| Stop::Decline(reason_of(error)))?;
+    Ok((draft, first_contact))
 }

@@ -149,6 +149,40 @@ impl Start {
     }
 }
 
+/// Where a connection would begin, before anybody has asked for the next hop to its peer: only a new link needs that.
+pub(crate) struct Approach {
+    /// Our side.
+    start: Start,
+    /// Our address and the peer's.
+    ends: ([u8; 4], [u8; 4]),
+}
+
+impl Deref for Approach {
+    type Target = Start;
+
+    fn deref(&self) -> &Start {
+        &self.start
+    }
+}
+
+impl Approach {
+    /// The way to the peer in `net`. May sleep for two seconds, when the next hop's Ethernet address is not known yet.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::NOROUTE`].
+    pub(crate) fn path(&self, net: &impl AsNet) -> Result<Path, DeclineReason> {
+        let (local, peer) = self.ends;
+        let route = rdma::resolve(net, None, local, peer, RESOLVE_MS)
+            .map_err(|_| DeclineReason::NOROUTE)?;
+        Ok(Path {
+            start: self.start.clone(),
+            next_hop: Mac(route.next_hop),
+            direct: !route.gateway,
+        })
+    }
+}
+
 /// By what a peer is reached: where our side begins, and the next hop.
 #[derive(Clone)]
 pub(crate) struct Path {
@@ -210,19 +244,16 @@ fn ports<'a, N: AsNet>(
         })
 }
 
-/// Finds the path of a connection from `local` to `peer`, both IPv4, in `net`.
-///
-/// May sleep for two seconds, when the next hop's Ethernet address is not known yet.
+/// Finds where a connection from `local` to `peer`, both IPv4, in `net` begins.
 ///
 /// # Errors
 ///
-/// [`DeclineReason::NOSMCRDEV`] without a RoCE v2 GID on the network of `local`; [`DeclineReason::NOROUTE`] without a
-/// way to the peer.
-pub(crate) fn find_path(
+/// [`DeclineReason::NOSMCRDEV`] without a RoCE v2 GID on the network of `local`.
+pub(crate) fn approach(
     net: &impl AsNet,
     local: [u8; 4],
     peer: [u8; 4],
-) -> Result<Path, DeclineReason> {
+) -> Result<Approach, DeclineReason> {
     let mut best: Option<Start> = None;
     for (device, port, gids, mtu) in ports(net) {
         let Some(gid) = device.find_gid(port, gids, net, local) else {
@@ -240,13 +271,10 @@ pub(crate) fn find_path(
         }
     }
     let start = best.ok_or(DeclineReason::NOSMCRDEV)?;
-    let route =
-        rdma::resolve(net, None, local, peer, RESOLVE_MS).map_err(|_| DeclineReason::NOROUTE)?;
     super::identify(&start.device, start.gid.mac);
-    Ok(Path {
+    Ok(Approach {
         start,
-        next_hop: Mac(route.next_hop),
-        direct: !route.gateway,
+        ends: (local, peer),
     })
 }
 

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     proto::{
+        clc::Extensions,
         group::{
             judge_confirm_link,
             next_link_id,
@@ -454,11 +455,17 @@ impl LinkGroup {
         };
         adding.new.connect(path, &peer)?;
         if let Some(ext) = &m.ext {
+            let early = self.extensions().contains(Extensions::OWN_KEYS);
+            let (from, new) = (adding.old.column(), adding.new.column());
             let mut state = self.llc.lock();
             let mut table = state.table();
             for moved in ext.rtokens.iter() {
-                // What names no buffer that is known is not used by anybody here.
-                let _ = table.add_moved(adding.old.column(), adding.new.column(), &moved);
+                // What names no buffer that is known is not used by anybody here, unless its handshake goes on.
+                let _ = if early {
+                    table.add_moved_early(from, new, &moved)
+                } else {
+                    table.add_moved(from, new, &moved)
+                };
             }
         }
         Ok(())

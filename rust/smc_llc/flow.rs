@@ -29,8 +29,10 @@ use super::{
 use crate::{
     kapi::rdma::Message,
     proto::{
+        clc::Extensions,
         group::{
             judge_silence,
+            needs_confirm,
             refuse_for_now,
             respond,
             retry_ms,
@@ -517,6 +519,30 @@ impl LinkGroup {
         if state.column(link).is_some() {
             state.table().remove(link.column(), token);
         }
+    }
+
+    /// A connection that wrote by this key of the peer's has ended. Where a key belongs to one connection it is forgotten.
+    /// Any context.
+    pub(crate) fn leave_peer_rmb(&self, link: &Link, token: Rtoken) {
+        if self.extensions().contains(Extensions::OWN_KEYS) {
+            self.remove_peer_rmb(link, token);
+        }
+    }
+
+    /// Whether a key needs no more than its place in Accept or Confirm, if it counts as known: a link that is added
+    /// from here on finds it. Any context.
+    pub(super) fn handshake_tells(&self) -> bool {
+        let state = self.llc.lock();
+        let changes = state.change.is_some() || state.parked_offer.is_some();
+        let mut links = state.columns.iter().flatten().map(|column| &column.link);
+        let quiet = match (links.next(), links.next()) {
+            (Some(link), None) if !changes => {
+                let ms = self.now_ms().saturating_sub(link.last_heard.load(Acquire));
+                Some(u32::try_from(ms).unwrap_or(u32::MAX))
+            }
+            _ => None,
+        };
+        !needs_confirm(self.extensions(), quiet)
     }
 
     /// Waits for the turn of an exchange of ours, until `deadline` at most. In a work item.

@@ -113,6 +113,8 @@ pub(crate) struct Params {
     pub(crate) max_conns: u8,
     /// Links of the group.
     pub(crate) max_links: u8,
+    /// What both sides do beyond the standard.
+    pub(crate) extensions: clc::Extensions,
 }
 
 /// What a peer's host says of itself at the first contact, for tools.
@@ -340,8 +342,13 @@ impl LinkGroup {
         self.params.release
     }
 
+    /// What both sides do beyond the standard.
+    pub(super) fn extensions(&self) -> clc::Extensions {
+        self.params.extensions
+    }
+
     /// What it was made for.
-    pub(super) fn params(&self) -> &Params {
+    pub(crate) fn params(&self) -> &Params {
         &self.params
     }
 

@@ -72,7 +72,8 @@ enum Told {
 }
 
 impl LinkGroup {
-    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group. Our
+    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group, where
+    /// the handshake does not tell all. Our
     /// turn is waited for until `deadline` at most. In a work item.
     ///
     /// # Errors
@@ -84,7 +85,7 @@ impl LinkGroup {
         deadline: Deadline,
     ) -> Result<(), DeclineReason> {
         // Whatever comes of it, the peer may know the key from here on.
-        if rmb.memory().mark_known() {
+        if rmb.memory().mark_known() || self.handshake_tells() {
             return Ok(());
         }
         match self.tell_key(rmb.memory(), Some(deadline)) {

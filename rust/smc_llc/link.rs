@@ -536,6 +536,15 @@ impl Link {
         self.needs(self.registrar.register(region))
     }
 
+    /// Makes the key of a region invalid and gives it a fresh one that is valid, and waits for that. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Self::register).
+    pub(super) fn renew(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
+        self.needs(self.registrar.renew(region))
+    }
+
     /// Makes the key of a region invalid, and waits for that. In a work item.
     ///
     /// # Errors

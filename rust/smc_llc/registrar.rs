@@ -148,6 +148,15 @@ impl Registrar {
         self.run(|qp, slot| qp.post_register(slot, region))
     }
 
+    /// Makes the key of a region invalid and registers it under a fresh one, and waits for that. In a work item.
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Self::register).
+    pub(super) fn renew(&self, region: &Arc<Mr>) -> Result {
+        self.run(|qp, slot| qp.post_renew(slot, region))
+    }
+
     /// Makes the key of a region invalid, and waits for that. In a work item.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ use crate::{
     },
     proto::{
         group::{
+            needs_delete,
             Rtoken,
             LINK_SLOTS, //
         },
@@ -89,8 +90,10 @@ pub(super) struct RmbMemory {
     size: RmbeSizeCode,
     /// Who uses it: one of the constants above.
     owner: Atomic<i32>,
-    /// The peer knows the keys.
+    /// The peer knows the keys, or is about to.
     known: Atomic<bool>,
+    /// The peer of the connection that had it has closed or aborted: it writes no more.
+    last_word: Atomic<bool>,
     /// Whether the key for each link is valid: one of the `KEY_` constants.
     keys: [Atomic<i32>; LINK_SLOTS],
     /// The region for each link, until that is taken apart. Lock level 4.
@@ -154,6 +157,11 @@ impl Rmb {
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.memory.ring.bytes()
+    }
+
+    /// The peer has closed or aborted the connection, and everything that it wrote has arrived. Any context.
+    pub(crate) fn peer_is_done(&self) {
+        self.memory.last_word.store(true, Release);
     }
 
     /// The ring in its group.
@@ -232,6 +240,7 @@ impl LinkGroup {
                 size,
                 owner: Atomic::new(IN_USE),
                 known: Atomic::new(false),
+                last_word: Atomic::new(false),
                 keys: [const { Atomic::new(KEY_OFF) }; LINK_SLOTS],
                 regions <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::rmb"),
             }),
@@ -418,10 +427,15 @@ impl LinkGroup {
         }
     }
 
-    /// Tells the peer to forget the keys of RMBs, and waits for its answer, if it has been told of them.
+    /// Tells the peer to forget the keys of RMBs, and waits for its answer, where it knows them and does not forget them
+    /// by itself.
     fn forget_at_peer(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) {
         let mut known = KVec::new();
-        for memory in memories.iter().filter(|m| m.known.xchg(false, Full)) {
+        for memory in memories {
+            let last_word = memory.last_word.xchg(false, Full);
+            if !memory.known.xchg(false, Full) || !needs_delete(self.extensions(), last_word) {
+                continue;
+            }
             if known.push(memory.clone(), GFP_KERNEL).is_err() {
                 break;
             }
@@ -456,13 +470,32 @@ impl LinkGroup {
         Ok(())
     }
 
+    /// Gives an RMB fresh keys, and makes those valid where the old ones were.
+    ///
+    /// # Errors
+    ///
+    /// When that fails, or a link goes: its device may still look at the region.
+    fn renew_keys(&self, memory: &RmbMemory) -> Result {
+        for link in self.links() {
+            let column = link.column();
+            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
+                continue;
+            };
+            match key.load(Acquire) {
+                KEY_ON => link.renew(&region)?,
+                KEY_OFF => region.fresh_key(),
+                _ => return Err(EBUSY),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the keys of an RMB invalid and keeps the RMB for the next connection.
     ///
     /// # Errors
     ///
     /// When it cannot be used again, for whatever reason.
     fn renew(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
-        self.make_invalid(memory)?;
         let spare = self
             .rings
             .lock()
@@ -470,27 +503,19 @@ impl LinkGroup {
             .iter()
             .filter(|m| m.owner.load(Relaxed) == SPARE)
             .count();
-        if spare >= SPARE_RMBS || !self.is_alive() {
+        let worn = (0..LINK_SLOTS)
+            .filter_map(|column| memory.region(column))
+            .any(|region| region.is_worn());
+        if worn || spare >= SPARE_RMBS || !self.is_alive() {
+            self.make_invalid(memory)?;
             return Err(ENOSPC);
         }
-        for column in 0..LINK_SLOTS {
-            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
-                continue;
-            };
-            if region.is_worn() {
-                return Err(ENOSPC);
-            }
-            // That of a link that goes is gone with it, and must not be touched: its device may still look at it.
-            if key.load(Acquire) == KEY_OFF {
-                region.fresh_key();
-            } else {
-                return Err(ENOSPC);
-            }
-        }
+        self.renew_keys(memory)?;
+        // Nobody can write any more who could before.
         memory.ring.clear();
         // The keys are made valid and told to the peer now: the next connection waits for neither.
         self.validate(memory)?;
-        if self.is_active() && self.conns() < AHEAD_BELOW {
+        if self.is_active() && self.conns() < AHEAD_BELOW && !self.handshake_tells() {
             // Before it is told: a link that comes meanwhile gets a key as well.
             memory.known.store(true, Release);
             let taken = self.tell_key(memory, None)?;

@@ -84,6 +84,7 @@ fn handshake_messages_agree_with_each_other() {
         }
         assert!(check_confirm(&accept, &confirm).is_ok());
         let offer = Offer {
+            extensions: Extensions::NONE,
             v1: false,
             v2: true,
             release: 1,

@@ -97,6 +97,7 @@ fn proposal_of_version_2_alone_is_read_and_written() {
         )
     );
     let v2 = ProposalV2 {
+        extensions: Extensions::NONE,
         gid: Gid::from_v4([10, 0, 0, 1]),
         release: 1,
         limits,
@@ -133,6 +134,7 @@ fn proposal_of_both_versions_is_read_and_written() {
         v6: &[],
     };
     let v2 = ProposalV2 {
+        extensions: Extensions::NONE,
         gid,
         release,
         limits: Limits {
@@ -297,6 +299,7 @@ fn version_1_proposal_ignores_the_version_2_offer_bits() {
 #[test]
 fn proposal_encoder_refuses_what_the_message_cannot_hold() {
     let v2 = ProposalV2 {
+        extensions: Extensions::NONE,
         gid: Gid::from_v4([10, 0, 0, 1]),
         release: 1,
         limits: Limits {
@@ -350,6 +353,7 @@ fn every_proposal_that_is_written_is_read_back() {
             v6: &v6,
         });
         let v2 = (offers & 2 != 0).then(|| ProposalV2 {
+            extensions: Extensions::NONE,
             gid: Gid(rng.bytes()),
             release: rng.below(16) as u8,
             limits: Limits {
@@ -413,6 +417,7 @@ fn extension(long: bool, release: u8, os: OsType, name: &[u8], limits: Limits) -
         long,
         limits,
         features: 0,
+        extensions: Extensions::NONE,
     }
 }
 

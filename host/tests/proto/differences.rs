@@ -4,7 +4,9 @@
 //! comes of both. `README.md` lists the choices.
 
 use crate::proto::cdc::Message;
-use crate::proto::clc::{check_accept, check_confirm, AcceptConfirm, Limits, Offer, Proposal};
+use crate::proto::clc::{
+    check_accept, check_confirm, AcceptConfirm, Extensions, Limits, Offer, Proposal,
+};
 use crate::proto::group::{judge_confirm_link, judge_confirm_rkey, KeyAnswer};
 use crate::proto::ids::*;
 use crate::proto::llc::{demux, Body, ConfirmRkey, Demux, Llc};
@@ -20,6 +22,7 @@ fn accept_or_confirm(name: &str) -> AcceptConfirm {
 /// What a client that offers version 1 says to an Accept.
 fn judged(name: &str) -> Result<MtuCode, DeclineReason> {
     let offer = Offer {
+        extensions: Extensions::NONE,
         v1: true,
         v2: false,
         release: 0,

@@ -2,7 +2,7 @@
 
 //! Matching of link groups, the token table, and what a link answers.
 
-use crate::proto::clc::Version as ClcVersion;
+use crate::proto::clc::{Extensions, Version as ClcVersion};
 use crate::proto::group::*;
 use crate::proto::ids::*;
 use crate::proto::llc::{self, *};
@@ -291,6 +291,72 @@ fn token_table_follows_links() {
     t.drop_link(1);
     assert_eq!(t.used(), 0);
     t.drop_link(9);
+}
+
+#[test]
+fn token_table_learns_of_a_further_link_before_the_handshake_is_over() {
+    let mut rows = [RtokenEntry::EMPTY; 2];
+    let mut t = RtokenTable::new(&mut rows);
+    let moved = MovedRtoken {
+        reference: Rkey(1),
+        rkey: Rkey(11),
+        vaddr: Vaddr(0x11),
+    };
+    let there = Rtoken {
+        rkey: Rkey(11),
+        vaddr: Vaddr(0x11),
+    };
+    assert!(t.add_moved_early(0, 1, &moved));
+    assert_eq!(t.used(), 1);
+    // Where nothing may be written before the handshake tells the address.
+    assert!(!t.holds(0, token(1)));
+    assert_eq!(t.translate(0, token(1), 1), None);
+    let row = t.add(0, token(1)).unwrap();
+    assert_eq!(t.used(), 1, "the same row");
+    assert_eq!(t.translate(0, token(1), 1), Some(there));
+    // One that is known needs no row of its own, and a full table takes no further one.
+    assert!(t.add_moved_early(0, 2, &moved));
+    assert_eq!((t.get(row, 2), t.used()), (Some(there), 1));
+    let second = MovedRtoken {
+        reference: Rkey(2),
+        ..moved
+    };
+    assert!(t.add_moved_early(0, 1, &second));
+    let third = MovedRtoken {
+        reference: Rkey(3),
+        ..moved
+    };
+    assert!(!t.add_moved_early(0, 1, &third));
+    // The handshake came to nothing: the owner withdraws the key.
+    assert!(t.delete(0, Rkey(2)));
+    assert_eq!(t.used(), 1);
+}
+
+#[test]
+fn own_keys_need_an_exchange_where_the_handshake_cannot_tell_all() {
+    let all = Extensions::ALL;
+    for (agreed, quiet, want) in [
+        (Extensions::NONE, Some(0), true),
+        (Extensions::NONE, None, true),
+        (all, Some(0), false),
+        (all, Some(FRESH_MS), false),
+        (all, Some(FRESH_MS + 1), true),
+        (all, None, true),
+    ] {
+        assert_eq!(needs_confirm(agreed, quiet), want, "{agreed:?} {quiet:?}");
+    }
+    for (agreed, last_word, want) in [
+        (Extensions::NONE, true, true),
+        (Extensions::NONE, false, true),
+        (all, true, false),
+        (all, false, true),
+    ] {
+        assert_eq!(
+            needs_delete(agreed, last_word),
+            want,
+            "{agreed:?} {last_word}"
+        );
+    }
 }
 
 const LINKS: [Option<LinkId>; 2] = [LinkId::new(1), LinkId::new(2)];

@@ -23,6 +23,7 @@ fn limits(max_conns: u8, max_links: u8) -> Limits {
 
 fn policy() -> ServerPolicy {
     ServerPolicy {
+        extensions: Extensions::ALL,
         v2: Ok(()),
         v1: Err(Reason::NOSMCRDEV),
         release: 1,
@@ -47,6 +48,7 @@ fn choose_for(
     let p2 = v2.map(|(release, limits, eids)| {
         (
             ProposalV2 {
+                extensions: Extensions::NONE,
                 gid: Gid::from_v4([10, 0, 0, 1]),
                 release,
                 limits,
@@ -77,6 +79,7 @@ fn server_takes_the_first_common_id_in_the_clients_order() {
     assert_eq!(
         got,
         Ok(Choice::V2 {
+            extensions: Extensions::NONE,
             release: 1,
             eid: eid("B"),
             limits: limits(200, 1)
@@ -91,6 +94,7 @@ fn server_takes_the_lower_release_and_its_own_limits_below_release_1() {
     let got = choose_for(false, Some((0, limits(0, 0), &ids)), &p, &ids);
     let want = |release, limits| {
         Ok(Choice::V2 {
+            extensions: Extensions::NONE,
             release,
             eid: eid("A"),
             limits,
@@ -113,6 +117,7 @@ fn server_declines_with_the_reason_that_fits() {
     let base = policy();
     let with_v1 = ServerPolicy { v1: Ok(()), ..base };
     let no_v2 = ServerPolicy {
+        extensions: Extensions::ALL,
         v2: Err(Reason::NOROUTE),
         ..base
     };
@@ -209,6 +214,7 @@ fn server_declines_a_proposal_of_smcd_alone() {
 
 fn offer() -> Offer {
     Offer {
+        extensions: Extensions::ALL,
         v1: false,
         v2: true,
         release: 1,
@@ -249,6 +255,7 @@ fn client_takes_the_servers_choice() {
     assert_eq!(
         got,
         Agreed {
+            extensions: Extensions::NONE,
             version: Version::V2,
             first_contact: true,
             release: Some(1),
@@ -425,4 +432,73 @@ fn version_1_confirm_may_leave_the_flag_out() {
     assert!(check_confirm(&sent, &confirm).is_ok());
     confirm.mtu = MtuCode::from_nibble(0);
     assert_eq!(check_confirm(&sent, &confirm), Err(Reason::CNFERR));
+}
+
+#[test]
+fn extensions_are_those_that_both_have() {
+    let offered = |bytes: [u8; 8], release: u8| {
+        let v2 = ProposalV2 {
+            gid: Gid::from_v4([10, 0, 0, 1]),
+            release,
+            limits: limits(255, 2),
+            extensions: Extensions::from_proposal(bytes),
+        };
+        let mut out = [0xff; MAX_PROPOSAL];
+        let n = Proposal::encode_v2(PEER, &v2, [eid("A")].into_iter(), &mut out).unwrap();
+        let proposal = Proposal::decode(&out[..n]).unwrap();
+        match choose(&proposal, &policy(), [eid("A")].into_iter()).unwrap() {
+            Choice::V2 { extensions, .. } => extensions,
+            Choice::V1 => panic!("version 1 was not offered"),
+        }
+    };
+    let ours = Extensions::ALL.to_proposal();
+    assert_eq!(offered(ours, 1), Extensions::ALL);
+    // Bits that only a later implementation knows are not chosen, and bytes behind them do not count.
+    let mut more = ours;
+    more[3] = 0xff;
+    more[7] = 0xff;
+    assert_eq!(offered(more, 1), Extensions::ALL);
+    // Another vendor's options, none, and a release without room for them.
+    let mut other = ours;
+    other[0] ^= 1;
+    assert_eq!(offered(other, 1), Extensions::NONE);
+    assert_eq!(offered([0; 8], 1), Extensions::NONE);
+    assert_eq!(offered(ours, 0), Extensions::NONE);
+}
+
+#[test]
+fn extensions_are_agreed_by_accept_and_confirm() {
+    let with = |kind, release, extensions| {
+        let mut m = accept(Some((release, limits(128, 1))));
+        m.kind = kind;
+        *fce(&mut m) = fce(&mut m).with(extensions);
+        // Over the wire.
+        let mut out = [0; MAX_ACCEPT_CONFIRM];
+        let gids: &[Gid] = if kind == Kind::Confirm { &[m.gid] } else { &[] };
+        let n = m.encode(gids, &mut out).unwrap();
+        AcceptConfirm::decode(&out[..n]).unwrap().0
+    };
+    let accept = |extensions| with(Kind::Accept, 1, extensions);
+    let got = check(&offer(), &accept(Extensions::ALL)).unwrap();
+    assert_eq!(got.extensions, Extensions::ALL);
+    let got = check(&offer(), &accept(Extensions::NONE)).unwrap();
+    assert_eq!(got.extensions, Extensions::NONE);
+    let got = check(&offer(), &with(Kind::Accept, 0, Extensions::ALL)).unwrap();
+    assert_eq!(got.extensions, Extensions::NONE, "no room for them");
+    // The server takes what was not offered.
+    let plain = Offer {
+        extensions: Extensions::NONE,
+        ..offer()
+    };
+    let got = check(&plain, &accept(Extensions::ALL));
+    assert_eq!(got, Err(Reason::CNFERR));
+    // The client confirms what it was told, neither more nor less.
+    for (sent, confirmed) in [
+        (Extensions::ALL, Extensions::ALL),
+        (Extensions::ALL, Extensions::NONE),
+        (Extensions::NONE, Extensions::ALL),
+    ] {
+        let got = check_confirm(&accept(sent), &with(Kind::Confirm, 1, confirmed));
+        assert_eq!(got.is_ok(), sent == confirmed, "{sent:?} {confirmed:?}");
+    }
 }

@@ -58,6 +58,7 @@ impl World {
             v6: &[],
         };
         let v2 = self.plan.v2[h].map(|release| clc::ProposalV2 {
+            extensions: clc::Extensions::NONE,
             gid: device.gid,
             release,
             limits: self.limits(h),
@@ -126,6 +127,7 @@ impl World {
         let usable = up.ok_or(DeclineReason::NOSMCRDEV);
         let no = DeclineReason::MODEUNSUPP;
         let policy = ServerPolicy {
+            extensions: clc::Extensions::NONE,
             v2: usable.and(self.plan.v2[h].map(|_| ()).ok_or(no)),
             v1: usable.and(self.plan.v1[h].then_some(()).ok_or(no)),
             release: self.plan.v2[h].unwrap_or(0),
@@ -151,6 +153,7 @@ impl World {
                 release,
                 eid,
                 limits,
+                ..
             } => {
                 let gid = proposal.v2.as_ref().unwrap().gid;
                 (clc::Version::V2, release, Some(eid), limits, gid)
@@ -266,6 +269,7 @@ impl World {
         let h = self.socks[s].host;
         let (accept, _) = AcceptConfirm::decode(bytes).unwrap();
         let offer = Offer {
+            extensions: clc::Extensions::NONE,
             v1: self.plan.v1[h],
             v2: self.plan.v2[h].is_some(),
             release: self.plan.v2[h].unwrap_or(0),

@@ -209,7 +209,8 @@ impl Drop for Mapped {
 /// A memory region over a whole ring, which a peer may write once it is registered.
 ///
 /// Dropping the last reference may sleep. A region starts unregistered: its key is known, but good for nothing until
-/// [`Qp::post_register`](super::Qp::post_register) has completed, nor after the same of
+/// [`Qp::post_register`](super::Qp::post_register) or
+/// [`Qp::post_renew`](super::Qp::post_renew) has completed, nor after the same of
 /// [`Qp::post_invalidate`](super::Qp::post_invalidate).
 ///
 /// # Invariants
@@ -307,7 +308,8 @@ impl Mr {
 
     /// Gives the region a key and an address that it has not had just before.
     ///
-    /// To be called only while it is not registered. The address is a random number, not one of this kernel's: a peer
+    /// To be called only while it is not registered, or right before its renewal is posted: a peer that still writes by
+    /// the old key fails either way. The address is a random number, not one of this kernel's: a peer
     /// needs both, and learns nothing from either.
     pub fn fresh_key(&self) {
         let byte = self.key_byte.load(Relaxed).wrapping_add(1) & 0xff;

@@ -7,6 +7,7 @@ use super::{
     open,
     write_header,
     write_trailer,
+    Extensions,
     MessageType,
     Tech,
     Version,
@@ -154,7 +155,7 @@ pub struct V2Part {
 /// | 36 | 1 | connections per link group |
 /// | 37 | 1 | links per link group |
 /// | 38 | 2 | feature mask |
-/// | 40 | 4 | vendor options |
+/// | 40 | 4 | vendor and options |
 /// | 44 | 8 | reserved |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstContact {
@@ -172,6 +173,8 @@ pub struct FirstContact {
     pub limits: Limits,
     /// Feature bits; zero below release 1.
     pub features: u16,
+    /// What both do beyond the standard; none below release 1.
+    pub extensions: Extensions,
 }
 
 impl FirstContact {
@@ -192,7 +195,17 @@ impl FirstContact {
                 limits
             },
             features: 0,
+            extensions: Extensions::NONE,
         }
+    }
+
+    /// The same with these extensions, where the release has room for them.
+    #[must_use]
+    pub const fn with(mut self, extensions: Extensions) -> Self {
+        if self.release > 0 {
+            self.extensions = extensions;
+        }
+        self
     }
 
     /// Its length on the wire.
@@ -410,16 +423,19 @@ fn decode_first_contact<'a>(
     let release = os_release & 0x0f;
     let mut limits = Limits::default();
     let mut features = 0;
+    let mut extensions = Extensions::NONE;
     if long {
         let wire = Limits {
             max_conns: r.u8("max_conns")?,
             max_links: r.u8("max_links")?,
         };
         let mask = r.be16("features")?;
-        r.skip(12, "fce_reserved")?;
+        let vendor = r.array::<4>("vendor")?;
+        r.skip(8, "fce_reserved")?;
         if release >= 1 {
             limits = wire;
             features = mask;
+            extensions = Extensions::from_contact(vendor);
         }
     }
     let mut gids = GidList::default();
@@ -435,6 +451,7 @@ fn decode_first_contact<'a>(
         long,
         limits,
         features,
+        extensions,
     };
     Ok((fce, gids))
 }
@@ -459,7 +476,8 @@ fn encode_first_contact(w: &mut Writer<'_>, fce: &FirstContact) -> Result<(), En
     if fce.long {
         w.put(&[fce.limits.max_conns, fce.limits.max_links])?;
         w.be16(fce.features)?;
-        w.zeros(12)?;
+        w.put(&fce.extensions.to_contact())?;
+        w.zeros(8)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use super::{
     AcceptConfirm,
+    Extensions,
     Kind,
     Limits,
     Proposal,
@@ -27,6 +28,8 @@ pub struct ServerPolicy {
     pub release: u8,
     /// The server's own limits.
     pub limits: Limits,
+    /// What the server can do beyond the standard.
+    pub extensions: Extensions,
 }
 
 /// What the server chose.
@@ -42,6 +45,8 @@ pub enum Choice {
         eid: Eid,
         /// The smaller limits of both sides; the server's own below release 1.
         limits: Limits,
+        /// What both can do beyond the standard.
+        extensions: Extensions,
     },
 }
 
@@ -102,6 +107,7 @@ where
         release,
         eid,
         limits,
+        extensions: policy.extensions.common(ext.extensions),
     })
 }
 
@@ -136,6 +142,8 @@ pub struct Offer {
     pub release: u8,
     /// The limits that were offered.
     pub limits: Limits,
+    /// What was offered beyond the standard.
+    pub extensions: Extensions,
     /// The client's own path MTU.
     pub mtu: MtuCode,
 }
@@ -151,6 +159,8 @@ pub struct Agreed {
     pub release: Option<u8>,
     /// The limits of a new link group; those of the client where the release has none.
     pub limits: Limits,
+    /// What both do beyond the standard in a new link group.
+    pub extensions: Extensions,
     /// The path MTU of a new link; both sides' smaller one. It goes into the Confirm.
     pub mtu: MtuCode,
 }
@@ -181,6 +191,7 @@ where
     }
     let mut limits = offer.limits;
     let mut release = None;
+    let mut extensions = Extensions::NONE;
     if let Some(v2) = &accept.v2 {
         let mut eids = eids;
         if !eids.any(|e| e == v2.eid) {
@@ -193,6 +204,10 @@ where
             if fce.release >= 1 {
                 limits = accepted_limits(offer.limits, fce.limits)?;
             }
+            if !offer.extensions.contains(fce.extensions) {
+                return Err(DeclineReason::CNFERR);
+            }
+            extensions = fce.extensions;
             release = Some(fce.release);
         }
     }
@@ -202,6 +217,7 @@ where
         first_contact: accept.first_contact,
         release,
         limits,
+        extensions,
         mtu,
     })
 }
@@ -257,6 +273,9 @@ pub fn check_confirm(
                     if ours.limits.max_links != theirs.limits.max_links {
                         return Err(DeclineReason::MAXLINKERR);
                     }
+                }
+                if ours.extensions != theirs.extensions {
+                    return Err(DeclineReason::CNFERR);
                 }
             }
             // One side makes a new link group, the other does not.

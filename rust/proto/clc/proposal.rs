@@ -6,6 +6,7 @@ use super::{
     open,
     write_header,
     write_trailer,
+    Extensions,
     Limits,
     MessageType,
     Tech,
@@ -174,8 +175,8 @@ pub struct V2Extension<'a> {
     pub features: u16,
     /// Enterprise ids in the client's order.
     pub eids: Eids<'a>,
-    /// Vendor bytes of the area: three of the vendor, five of options.
-    pub vendor: [u8; 8],
+    /// What a peer of this implementation offers beyond the standard (from release 1).
+    pub extensions: Extensions,
 }
 
 /// The enterprise ids of a proposal; not checked for their character set.
@@ -313,7 +314,7 @@ fn decode_extension(
     let mut a = Reader::at(msg, FIXED_END, "area")?;
     a.skip(10, "ism")?;
     let offset = usize::from(a.be16("v2_ext_offset")?);
-    let vendor = a.array("vendor")?;
+    let vendor = a.array::<8>("vendor")?;
     a.skip(20, "area_reserved")?;
     if EXT_OFFSET_END.saturating_add(offset) != at {
         return Err(DecodeError::new("v2_ext_offset", Why::Bound));
@@ -358,7 +359,11 @@ fn decode_extension(
         limits,
         features,
         eids,
-        vendor,
+        extensions: if release == 0 {
+            Extensions::NONE
+        } else {
+            Extensions::from_proposal(vendor)
+        },
     };
     Ok((ext, after))
 }
@@ -387,6 +392,8 @@ pub struct ProposalV2 {
     pub release: u8,
     /// Limits that are offered (from release 1).
     pub limits: Limits,
+    /// What is offered beyond the standard (from release 1).
+    pub extensions: Extensions,
 }
 
 impl Proposal<'_> {
@@ -484,7 +491,12 @@ impl Proposal<'_> {
         } else {
             w.zeros(2)?;
         }
-        w.zeros(28)?;
+        let extensions = match &v2 {
+            Some((v2, _)) if v2.release > 0 => v2.extensions,
+            _ => Extensions::NONE,
+        };
+        w.put(&extensions.to_proposal())?;
+        w.zeros(20)?;
         if let Some(v1) = v1 {
             write_prefixes(w, v1)?;
         }

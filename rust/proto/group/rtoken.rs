@@ -15,13 +15,23 @@ pub const MAX_RTOKENS: usize = 255;
 /// implementations use two and a third one for a while.
 pub const LINK_SLOTS: usize = 3;
 
-/// Key and address of a buffer on one link.
+/// Key and address of a buffer on one link; the address is zero where only the key has been named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtoken {
     /// Key.
     pub rkey: Rkey,
     /// Address.
     pub vaddr: Vaddr,
+}
+
+impl Rtoken {
+    /// A key whose address is still to come.
+    const fn named(rkey: Rkey) -> Self {
+        Self {
+            rkey,
+            vaddr: Vaddr(0),
+        }
+    }
 }
 
 /// A row: one buffer of the peer.
@@ -100,7 +110,8 @@ impl<'a> RtokenTable<'a> {
     /// Stores a buffer by its token on one link, or finds the row that has it.
     ///
     /// A key that is known with another address was given to a new buffer: the row is emptied
-    /// and filled anew, since a key names one buffer of a link at a time.
+    /// and filled anew, since a key names one buffer of a link at a time. One that was only named
+    /// gets its address.
     ///
     /// # Errors
     ///
@@ -108,7 +119,8 @@ impl<'a> RtokenTable<'a> {
     pub fn add(&mut self, link: usize, token: Rtoken) -> Result<RtokenIndex, TableFull> {
         let index = match self.find(link, token.rkey) {
             Some(i) => {
-                if self.get(i, link) != Some(token) {
+                let named = Rtoken::named(token.rkey);
+                if !matches!(self.get(i, link), Some(t) if t == token || t == named) {
                     self.clear(i);
                 }
                 i
@@ -149,6 +161,16 @@ impl<'a> RtokenTable<'a> {
         };
         self.find(from, moved.reference)
             .is_some_and(|i| self.set(i, new, token).is_ok())
+    }
+
+    /// As [`add_moved`](Self::add_moved), but a buffer that is not known yet gets a row, in which its handshake will
+    /// find it.
+    ///
+    /// For a peer that tells keys by Accept and Confirm alone: those are on their way while a link is added.
+    pub fn add_moved_early(&mut self, from: usize, new: usize, moved: &MovedRtoken) -> bool {
+        self.add_moved(from, new, moved)
+            || self.add(from, Rtoken::named(moved.reference)).is_ok()
+                && self.add_moved(from, new, moved)
     }
 
     /// Whether a buffer has exactly this token on a link.

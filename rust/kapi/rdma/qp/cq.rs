@@ -130,8 +130,12 @@ impl Prompt {
     }
 
     /// The device tells of a completion. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `context` is that of a living [`CompletionQueue`].
     unsafe extern "C" fn told(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-        // SAFETY: The context of such a queue is this value, which lives as long.
+        // SAFETY: By the function's requirement the context is this value, which lives as long as the queue.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The function has no requirements.
         if unsafe { bindings::softirq_comes_at_once() } {
@@ -144,9 +148,16 @@ impl Prompt {
     }
 
     /// The interrupt.
+    ///
+    /// # Safety
+    ///
+    /// `work` is that of a living [`CompletionQueue`].
     unsafe extern "C" fn interrupt(work: *mut bindings::irq_work) {
-        // SAFETY: The work is the field of that name of a value that waits for it before it goes.
-        let this = unsafe { &*kernel::container_of!(work.cast::<UnsafeCell<bindings::irq_work>>(), Self, work) };
+        // SAFETY: By the function's requirement the work is the field of that name of a value, which waits for it before
+        // it goes.
+        let this = unsafe {
+            &*kernel::container_of!(work.cast::<UnsafeCell<bindings::irq_work>>(), Self, work)
+        };
         this.serve();
     }
 }

@@ -174,18 +174,32 @@ impl<H: QpEvents> Qp<H, Rts> {
     /// As [`post_chain`](Self::post_chain).
     pub fn post_register(&self, slot: usize, region: &Arc<Mr>) -> Result {
         let ctx = self.core.block().send.get(slot).ok_or(EINVAL)?;
-        let mut wr = bindings::ib_reg_wr::default();
-        wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
-        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
-        wr.mr = region.raw();
-        wr.key = region.rkey();
-        wr.access = i32::try_from(
-            bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
-                | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
-        )?;
+        let mut wr = register(ctx, region)?;
         self.hold_region(ctx, region)?;
         self.core.post(ctx, &mut wr.wr)
+    }
+
+    /// Posts the end of a region's registration under its key, and the registration under a fresh one. Any context.
+    ///
+    /// [`QpEvents::sent`] tells the end of both; then [`take_region`](Self::take_region) frees the slot.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_chain`](Self::post_chain); `EIO` where the queue pair ought to be closed.
+    pub fn post_renew(&self, slot: usize, region: &Arc<Mr>) -> Result {
+        let ctx = self.core.block().send.get(slot).ok_or(EINVAL)?;
+        let mut end = bindings::ib_send_wr::default();
+        end.__bindgen_anon_1.wr_cqe = self.core.block().quiet.get();
+        end.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
+        end.ex.invalidate_rkey = region.rkey();
+        self.hold_region(ctx, region)?;
+        region.fresh_key();
+        let posted = register(ctx, region).and_then(|mut begin| {
+            end.next = &mut begin.wr;
+            self.core.post(ctx, &mut end)
+        });
+        // The region has a key that is not that of the device.
+        posted.map_err(|_| EIO)
     }
 
     /// Posts the end of a region's registration: its key is good for nothing afterwards. Any context.
@@ -232,6 +246,21 @@ impl<H: QpEvents> Qp<H, Rts> {
         ctx.state.store(SLOT_FREE, Release);
         hold.region
     }
+}
+
+/// The registration of a region under its present key, for a slot.
+fn register<H: QpEvents>(ctx: &SendCtx<H>, region: &Mr) -> Result<bindings::ib_reg_wr> {
+    let mut wr = bindings::ib_reg_wr::default();
+    wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
+    wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+    wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+    wr.mr = region.raw();
+    wr.key = region.rkey();
+    wr.access = i32::try_from(
+        bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
+    )?;
+    Ok(wr)
 }
 
 impl<H: QpEvents> Core<H> {
