@@ -26,6 +26,9 @@ EXIT_RUNNER = 125
 EXIT_SPLAT = 126
 EXIT_DIED = 127
 
+# How often machines are started when one of them does not come up: QEMU's emulation hangs at times on a busy host.
+BOOTS = 3
+
 # Seconds that a run may go on after a kernel complained.
 AFTER_SPLAT = 60
 
@@ -321,6 +324,10 @@ class Machine:
         self.logs = {}
 
 
+class Stuck(Exception):
+    """A machine does not come up. Nothing of the commands has run."""
+
+
 class Runner:
     def __init__(self, opts):
         self.opts = opts
@@ -511,6 +518,9 @@ class Runner:
         while True:
             now = time.monotonic()
             self.pump(0.2)
+            missing = [m.name for m in self.machines if not (m.ready or m.ended or m.splat)]
+            if missing and self.started + self.opts.boot_limit < now < self.deadline:
+                raise Stuck(", ".join(missing))
             for m in self.machines:
                 if not m.ended and m.process.poll() is not None:
                     m.ended = True
@@ -544,6 +554,12 @@ class Runner:
         until = time.monotonic() + 2
         while self.open_streams and time.monotonic() < until:
             self.pump(0.1)
+
+    def end(self):
+        """Leaves nothing of the run behind."""
+        self.stop()
+        self.selector.close()
+        shutil.rmtree(self.tmp, ignore_errors=True)
 
     def verdict(self, late):
         status = 0
@@ -680,6 +696,7 @@ def main():
         p.add_argument(flag, action="store_true")
     p.add_argument("--time-limit", type=float, default=300)
     p.add_argument("--grace", type=float, default=10)
+    p.add_argument("--boot-limit", type=float, default=180)
     p.add_argument("--smp", type=int, default=2)
     p.add_argument("--memory", default="1024")
     p.add_argument("--cpu", default="max")
@@ -751,13 +768,22 @@ def main():
 
             tty = termios.tcgetattr(0)
     try:
-        status = runner.run()
+        for boot in range(1, BOOTS + 1):
+            try:
+                return runner.run()
+            except Stuck as stuck:
+                say(f"{stuck} did not come up in {opts.boot_limit:g} s"
+                    + (": starting anew" if boot < BOOTS else ""))
+            runner.end()
+            machines = [Machine(m.name, m.command, m.kernel, m.moddir, m.env) for m in runner.machines]
+            deadline = runner.deadline
+            runner = Runner(opts)
+            runner.machines, runner.deadline = machines, deadline
+        return EXIT_RUNNER
     finally:
-        runner.stop()
+        runner.end()
         if tty:
             termios.tcsetattr(0, termios.TCSADRAIN, tty)
-        shutil.rmtree(runner.tmp, ignore_errors=True)
-    return status
 
 
 if __name__ == "__main__":
