@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "smc_reasons.h"
 #include "util.h"
 
 const struct kind kinds[KINDS] = {
@@ -114,34 +115,9 @@ const char *reason_name(uint32_t code)
 		const char *text;
 	} table[] = {
 		{ 0x00000000, "none" },
-		{ 0x01010000, "out of memory" },
-		{ 0x02010000, "the first exchange over the link timed out" },
-		{ 0x02020000, "adding a second link timed out" },
-		{ 0x03000000, "configuration error" },
-		{ 0x03010000, "the peer does not speak SMC" },
-		{ 0x03020000, "an IPsec policy covers the socket" },
-		{ 0x03030000, "no usable RDMA device" },
-		{ 0x03030002, "no usable RoCE device" },
-		{ 0x03030004, "the proposal lacks its part for version 2" },
-		{ 0x03030008, "no enterprise id in common" },
-		{ 0x03030009, "the releases do not match" },
-		{ 0x0303000a, "no agreement on the number of connections" },
-		{ 0x0303000b, "no agreement on the number of links" },
-		{ 0x03040000, "mode not supported" },
-		{ 0x03050000, "the peer wants an eyecatcher" },
-		{ 0x03060000, "TCP Fast Open was asked for" },
-		{ 0x03070000, "not in the same subnet" },
-		{ 0x030a0000, "no active link" },
-		{ 0x030b0000, "the server's link is not known" },
-		{ 0x030c0000, "no SMC version in common" },
-		{ 0x030e0000, "no route to the peer's device" },
-		{ 0x030f0000, "one side sees a gateway, the other does not" },
-		{ 0x04000000, "the two sides differ about their link group" },
-		{ 0x05000000, "the peer declined" },
-		{ 0x09990000, "internal error" },
-		{ 0x09990001, "the peer's memory key was not accepted" },
-		{ 0x09990002, "the link could not be made ready" },
-		{ 0x09990003, "a buffer could not be registered" },
+#define ROW(code, text) { code, text },
+		SMC_REASONS(ROW)
+#undef ROW
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)

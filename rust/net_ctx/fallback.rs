@@ -61,8 +61,8 @@ const LOG_PAIRS: usize = 32;
 /// A line that has been written.
 #[derive(Clone, Copy)]
 struct Written {
-    /// The reason.
-    reason: DeclineReason,
+    /// The reason, and the diagnosis of the peer's Decline.
+    why: (DeclineReason, u32),
     /// The peer; nothing for a socket without one.
     peer: Option<IpAddr>,
     /// When, on the log's clock.
@@ -96,11 +96,10 @@ impl Log {
     /// Whether a line may be written to the log: a remote machine can cause them.
     ///
     /// Lines that may not are dropped without a word.
-    fn may_log(&mut self, reason: DeclineReason, peer: Option<IpAddr>) -> bool {
+    fn may_log(&mut self, why: (DeclineReason, u32), peer: Option<IpAddr>) -> bool {
         let now = self.born.elapsed().as_millis();
         let known = self.written.iter().flatten().any(|line| {
-            (line.reason, line.peer) == (reason, peer)
-                && now.saturating_sub(line.at_ms) < LOG_AGAIN_MS
+            (line.why, line.peer) == (why, peer) && now.saturating_sub(line.at_ms) < LOG_AGAIN_MS
         });
         if known || !self.has_room() {
             return false;
@@ -111,7 +110,7 @@ impl Log {
             .min_by_key(|line| line.map_or(i64::MIN, |line| line.at_ms));
         if let Some(place) = oldest {
             *place = Some(Written {
-                reason,
+                why,
                 peer,
                 at_ms: now,
             });
@@ -145,7 +144,7 @@ impl Fallbacks {
     }
 
     /// Counts a connection.
-    pub(crate) fn count(&self, role: Role, reason: DeclineReason) {
+    pub(super) fn count(&self, role: Role, reason: DeclineReason) {
         self.counters.add(place(role, reason), 1);
     }
 
@@ -154,11 +153,9 @@ impl Fallbacks {
         self.counters.total(place(role, reason))
     }
 
-    /// Counts a connection and writes a line that says why and what to do, unless there was one for the peer or there
-    /// were too many of late.
-    pub(crate) fn record(&self, role: Role, reason: DeclineReason, peer: Option<SocketAddr>) {
-        self.count(role, reason);
-        if !self.log.lock().may_log(reason, peer.map(|peer| peer.ip())) {
+    /// Writes a line that says why and what to do, unless there was one for the peer or there were too many of late.
+    pub(super) fn log(&self, role: Role, why: (DeclineReason, u32), peer: Option<SocketAddr>) {
+        if !self.log.lock().may_log(why, peer.map(|peer| peer.ip())) {
             return;
         }
         let from = match role {
@@ -167,37 +164,33 @@ impl Fallbacks {
         };
         match peer {
             Some(peer) => pr_info!(
-                "connection {} {} uses TCP: {} (0x{:08x}){}\n",
+                "connection {} {} uses TCP: {}\n",
                 from,
                 Shown(peer),
-                reason.describe(),
-                reason.code(),
-                remedy(reason),
+                Why(why)
             ),
-            None => pr_info!(
-                "socket uses TCP: {} (0x{:08x}){}\n",
-                reason.describe(),
-                reason.code(),
-                remedy(reason),
-            ),
+            None => pr_info!("socket uses TCP: {}\n", Why(why)),
         }
     }
 }
 
-/// What an operator may do about a reason, as the end of a line.
-fn remedy(reason: DeclineReason) -> &'static str {
-    match reason {
-        DeclineReason::MEM => ": free memory or make net.smc.wmem and rmem smaller",
-        DeclineReason::TIMEOUT_CL => ": let UDP port 4791 through firewalls, compare MTUs",
-        DeclineReason::PEERNOSMC => ": let the program there use SMC",
-        DeclineReason::NOSMCRDEV => ": an RDMA device on the interface is needed, and IPv4",
-        DeclineReason::NOUEID => ": add a common enterprise id on both hosts",
-        DeclineReason::NOROUTE => ": check route and neighbour entry of the peer",
-        DeclineReason::NOINDIRECT => ": compare netmasks and routes of both hosts",
-        DeclineReason::VERSMISMAT => ": SMC version 2 is needed there",
-        DeclineReason::PEERDECL => ": see the log and smc-doctor there",
-        DeclineReason::OPTUNSUPP => ": TCP Fast Open goes by TCP alone",
-        _ => "",
+/// A reason and the diagnosis of the peer's Decline as a person reads them, with what to do.
+struct Why((DeclineReason, u32));
+
+impl kernel::fmt::Display for Why {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
+        let (reason, diagnosis) = self.0;
+        let (means, code) = (reason.describe(), reason.code());
+        if diagnosis == 0 {
+            return write!(f, "{means} (0x{code:08x}): {}", reason.remedy());
+        }
+        let said = DeclineReason::from_code(diagnosis);
+        write!(
+            f,
+            "{means} (0x{code:08x}), it says: {} (0x{diagnosis:08x}): {}",
+            said.describe(),
+            said.remedy()
+        )
     }
 }
 

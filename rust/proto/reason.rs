@@ -100,9 +100,15 @@ impl DeclineReason {
         self.entry().map_or("UNKNOWN", |e| e.1)
     }
 
-    /// One phrase for a log line.
+    /// What it means, as a phrase.
     pub fn describe(self) -> &'static str {
         self.entry().map_or("unknown reason", |e| e.2)
+    }
+
+    /// What an operator may do about it, as a phrase.
+    pub fn remedy(self) -> &'static str {
+        let unknown = "look at both hosts' kernel logs";
+        self.entry().map_or(unknown, |e| e.3)
     }
 
     /// Whether the next attempt may well succeed: what was missing was missing for the moment.
@@ -128,176 +134,234 @@ impl DeclineReason {
     }
 
     /// The row of the table below.
-    fn entry(self) -> Option<&'static (Self, &'static str, &'static str)> {
+    fn entry(self) -> Option<&'static (Self, &'static str, &'static str, &'static str)> {
         TABLE.iter().find(|e| e.0 == self)
     }
 }
 
-/// Code, name and phrase of every reason known here.
-const TABLE: &[(DeclineReason, &str, &str)] = &[
-    (DeclineReason::MEM, "MEM", "memory allocation failed"),
+/// Code, name, what it means and what an operator may do. `scripts/reasons` writes from this what the tools, the
+/// selftests and the README know of it.
+const TABLE: &[(DeclineReason, &str, &str, &str)] = &[
+    (
+        DeclineReason::MEM,
+        "MEM",
+        "out of memory",
+        "free memory, or make net.smc.wmem and net.smc.rmem smaller",
+    ),
     (
         DeclineReason::TIMEOUT_CL,
         "TIMEOUT_CL",
-        "no CONFIRM LINK message in time",
+        "the first message over RDMA did not come through",
+        "let UDP port 4791 through all firewalls on the way, and compare the MTU of both interfaces",
     ),
     (
         DeclineReason::TIMEOUT_AL,
         "TIMEOUT_AL",
-        "no ADD LINK message in time",
+        "the peer's second link did not come in time",
+        "look at the second RDMA device of both hosts",
     ),
-    (DeclineReason::CNFERR, "CNFERR", "configuration error"),
+    (
+        DeclineReason::CNFERR,
+        "CNFERR",
+        "the two ends are configured in different ways",
+        "compare version and settings of both hosts",
+    ),
     (
         DeclineReason::PEERNOSMC,
         "PEERNOSMC",
-        "the peer did not offer SMC",
+        "the other side did not answer the SMC option",
+        "load the module there, and let the program there use SMC; a middlebox or SYN cookies can strip the option",
     ),
     (
         DeclineReason::IPSEC,
         "IPSEC",
         "an IPsec policy covers the connection",
+        "nothing: what it protects must not go round it by RDMA (ip xfrm policy)",
     ),
     (
         DeclineReason::NOSMCDEV,
         "NOSMCDEV",
-        "no SMC device is usable",
+        "no usable SMC device on this side",
+        "see NOSMCRDEV",
     ),
     (
         DeclineReason::NOSMCDDEV,
         "NOSMCDDEV",
-        "no SMC-D device is usable",
+        "no usable SMC-D device on this side",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOSMCRDEV,
         "NOSMCRDEV",
-        "no SMC-R device is usable",
+        "no usable RDMA device on this side, or the connection is one of IPv6",
+        "give the interface of the route an RDMA device (rdma link) of the same physical network (smc_pnet), and use IPv4",
     ),
     (
         DeclineReason::NOISM2SUPP,
         "NOISM2SUPP",
-        "the hardware has no ISMv2",
+        "the hardware lacks version 2 of SMC-D",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOV2EXT,
         "NOV2EXT",
-        "the proposal lacks its v2 extension",
+        "the peer's offer lacks version 2",
+        "configure the peer for SMC version 2",
     ),
     (
         DeclineReason::NOV2DEXT,
         "NOV2DEXT",
-        "the proposal lacks its SMC-Dv2 extension",
+        "the peer's offer lacks version 2 of SMC-D",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOSEID,
         "NOSEID",
-        "no common system enterprise id",
+        "no system enterprise id in common",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOSMCD2DEV,
         "NOSMCD2DEV",
-        "no SMC-Dv2 device is usable",
+        "no usable device for version 2 of SMC-D",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOUEID,
         "NOUEID",
-        "no common user enterprise id",
+        "no enterprise id in common",
+        "add one id on both hosts (smcr ueid add)",
     ),
     (
         DeclineReason::RELEASEERR,
         "RELEASEERR",
-        "the negotiated release differs",
+        "the peer confirmed another release than was agreed",
+        "look at the version of the peer's SMC",
     ),
     (
         DeclineReason::MAXCONNERR,
         "MAXCONNERR",
-        "the connection limit is out of range or differs",
+        "no agreement on the number of connections",
+        "look at the version of the peer's SMC",
     ),
     (
         DeclineReason::MAXLINKERR,
         "MAXLINKERR",
-        "the link limit is out of range or differs",
+        "no agreement on the number of links",
+        "look at the version of the peer's SMC",
     ),
     (
         DeclineReason::MODEUNSUPP,
         "MODEUNSUPP",
-        "the mode is not supported",
+        "the peer wants a mode that is not supported",
+        "configure the peer for SMC-R version 2",
     ),
     (
         DeclineReason::RMBE_EC,
         "RMBE_EC",
-        "the peer uses eyecatchers in its buffers",
+        "the peer wants eyecatchers in its buffers",
+        "configure the peer without them",
     ),
     (
         DeclineReason::OPTUNSUPP,
         "OPTUNSUPP",
-        "a socket option is not supported with SMC",
+        "Fast Open was asked for",
+        "switch TCP Fast Open off in the program",
     ),
     (
         DeclineReason::DIFFPREFIX,
         "DIFFPREFIX",
-        "the peers are in different subnets",
+        "the two hosts are in different subnets",
+        "compare netmasks, or use SMC version 2 on both",
     ),
     (
         DeclineReason::GETVLANERR,
         "GETVLANERR",
-        "the VLAN id could not be determined",
+        "the VLAN could not be determined",
+        "look at the interface of the route",
     ),
     (
         DeclineReason::ISMVLANERR,
         "ISMVLANERR",
-        "the VLAN id was refused by the ISM device",
+        "the SMC-D device refused the VLAN",
+        "nothing: this is SMC-R",
     ),
     (
         DeclineReason::NOACTLINK,
         "NOACTLINK",
-        "no active link in the link group",
+        "no link of the link group works",
+        "look at the state of the RDMA devices of both hosts (rdma link)",
     ),
     (
         DeclineReason::NOSRVLINK,
         "NOSRVLINK",
-        "the server's link was not found",
+        "the link that the server named is not known",
+        "look at both hosts' kernel logs",
     ),
     (
         DeclineReason::VERSMISMAT,
         "VERSMISMAT",
-        "the SMC version differs",
+        "the peer speaks only version 1",
+        "configure the peer for SMC version 2",
     ),
-    (DeclineReason::MAX_DMB, "MAX_DMB", "too many SMC-D buffers"),
+    (
+        DeclineReason::MAX_DMB,
+        "MAX_DMB",
+        "the SMC-D device has no buffers left",
+        "nothing: this is SMC-R",
+    ),
     (
         DeclineReason::NOROUTE,
         "NOROUTE",
-        "no route to the peer for RoCEv2",
+        "no route for RDMA to the peer's device",
+        "look at the route and the neighbour entry of the peer",
     ),
     (
         DeclineReason::NOINDIRECT,
         "NOINDIRECT",
-        "one side routes directly, the other does not",
+        "one side reaches the other through a gateway, the other directly",
+        "compare netmasks and routes of both hosts",
     ),
     (
         DeclineReason::NOTWANTED,
         "NOTWANTED",
-        "the operator excludes the port",
+        "net.smc.tcp2smc_allow or _deny excludes the port",
+        "change the lists, if that is not meant",
     ),
     (
         DeclineReason::SYNCERR,
         "SYNCERR",
-        "the link group views differ",
+        "the two ends differ about their link groups",
+        "nothing, if it passes; else look at both hosts' kernel logs",
     ),
-    (DeclineReason::PEERDECL, "PEERDECL", "the peer declined"),
-    (DeclineReason::INTERR, "INTERR", "internal error"),
+    (
+        DeclineReason::PEERDECL,
+        "PEERDECL",
+        "the peer declined",
+        "see the peer's diagnosis, its log and smc-doctor there",
+    ),
+    (
+        DeclineReason::INTERR,
+        "INTERR",
+        "internal error",
+        "look at both hosts' kernel logs",
+    ),
     (
         DeclineReason::ERR_RTOK,
         "ERR_RTOK",
-        "the remote key could not be stored",
+        "the peer's memory key could not be stored",
+        "look at both hosts' kernel logs",
     ),
     (
         DeclineReason::ERR_RDYLNK,
         "ERR_RDYLNK",
         "the link could not be made ready",
+        "look at the RDMA devices of both hosts (rdma link) and the way between them",
     ),
     (
         DeclineReason::ERR_REGBUF,
         "ERR_REGBUF",
         "a buffer could not be registered",
+        "look at the limits of the RDMA device, and free memory",
     ),
 ];

@@ -178,9 +178,14 @@ fn reasons_have_distinct_names_and_ascending_codes() {
         assert_eq!(DeclineReason::from_code(r.code()), *r);
         assert_eq!(all.iter().filter(|o| o.name() == r.name()).count(), 1);
         assert!(!r.describe().is_empty());
+        assert!(!r.remedy().is_empty());
     }
     assert_eq!(DeclineReason::from_code(7).name(), "UNKNOWN");
     assert_eq!(DeclineReason::from_code(7).describe(), "unknown reason");
+    assert_ne!(
+        DeclineReason::from_code(7).remedy(),
+        DeclineReason::NOUEID.remedy()
+    );
     assert_eq!(DeclineReason::from_code(7).code(), 7);
     assert_eq!(DeclineReason::NOUEID.code(), 0x0303_0008);
     assert_eq!(DeclineReason::PEERDECL.name(), "PEERDECL");
