@@ -211,7 +211,7 @@ fn approach(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Approach, Stop> {
     // Only one that has been reset meanwhile has no peer.
     let peer = tcp.peer_addr().map_err(|_| Stop::Fatal(ECONNRESET))?;
     match (as_ipv4(&local), as_ipv4(&peer)) {
-        (Some(local), Some(peer)) => Ok(smc_ib::approach(&*setup.net, local, peer)?),
+        (Some(local), Some(peer)) => Ok(smc_ib::approach(&setup.net, local, peer)?),
         _ => Err(DeclineReason::NOSMCRDEV.into()),
     }
 }

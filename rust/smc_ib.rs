@@ -19,6 +19,8 @@ use kernel::{
 pub(crate) use path::{
     approach,
     find_alternate,
+    port_network,
+    until_zero,
     Approach,
     Path,
     Start, //

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Wrappers for rust/kapi/rdma/ and rust/kapi/pages.rs. */
 #include <linux/pci.h>
+#include <net/route.h>
 
 struct in_device *smc_helper___in_dev_get_rcu(const struct net_device *dev)
 {
@@ -161,6 +162,37 @@ u32 smc_helper_ib_netdev_index(struct ib_device *dev, u32 port,
 
 	dev_put(ndev);
 	return index;
+}
+
+/*
+ * The names of the interface by which packets from local to peer leave net, and
+ * of the lowest one below it. What stays on this machine goes by the interface
+ * that has the address.
+ */
+bool smc_helper_route_names(struct net *net, __be32 local, __be32 peer,
+			    char *name, char *base)
+{
+	struct rtable *rt = ip_route_output(net, peer, local, 0, 0,
+					    RT_SCOPE_UNIVERSE);
+	struct net_device *dev, *next;
+	struct list_head *iter;
+
+	if (IS_ERR(rt))
+		return false;
+	rcu_read_lock();
+	dev = dst_dev_rcu(&rt->dst);
+	if (dev->flags & IFF_LOOPBACK)
+		dev = __ip_dev_find(net, local, false) ?: dev;
+	strscpy(name, dev->name, IFNAMSIZ);
+	do {
+		iter = &dev->adj_list.lower;
+		next = netdev_next_lower_dev_rcu(dev, &iter);
+		dev = next ?: dev;
+	} while (next);
+	strscpy(base, dev->name, IFNAMSIZ);
+	rcu_read_unlock();
+	ip_rt_put(rt);
+	return true;
 }
 
 /* What a device on the PCI bus is; false for one that is on no such bus. */

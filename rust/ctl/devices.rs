@@ -21,12 +21,13 @@ use crate::{
     },
     net_ctx::NetCtx,
     proto::pnet::{
-        lookup,
         PnetId,
-        Target,
         MAX_PORTS, //
     },
-    smc_ib,
+    smc_ib::{
+        self,
+        until_zero, //
+    },
     smc_llc, //
 };
 
@@ -113,7 +114,9 @@ fn put(to: &mut Attrs<'_>, net: &NetNs, device: &Arc<Device>, used: &DeviceUse) 
     used.name(&mut name);
     to.text(dev::IB_NAME, until_zero(&name))?;
     for (kind, number) in (dev::PORT..).zip(ports(used)) {
-        let id = network(net, until_zero(&name), number);
+        let id = NetCtx::of(net)
+            .ok()
+            .and_then(|ctx| smc_ib::port_network(&ctx, used, number));
         to.nest(kind, |to| {
             to.u8(port::PNET_USR, u8::from(id.is_some()))?;
             to.text(port::PNETID, id.as_ref().map_or(&[], PnetId::name))?;
@@ -125,18 +128,4 @@ fn put(to: &mut Attrs<'_>, net: &NetNs, device: &Arc<Device>, used: &DeviceUse) 
         })?;
     }
     Ok(())
-}
-
-/// The id of a port's network in the table of a namespace.
-pub(super) fn network(net: &NetNs, name: &[u8], port: u32) -> Option<PnetId> {
-    let ctx = NetCtx::of(net).ok()?;
-    let port = u8::try_from(port).ok()?;
-    ctx.pnet()
-        .with(|rows| lookup(rows.iter().map(|e| e.row()), &Target::Ib(name, port)))
-}
-
-/// A name without the zeroes at its end.
-pub(super) fn until_zero(name: &[u8]) -> &[u8] {
-    let end = name.iter().position(|c| *c == 0).unwrap_or(name.len());
-    name.get(..end).unwrap_or(name)
 }

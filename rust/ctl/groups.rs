@@ -19,6 +19,7 @@ use crate::{
         },
         pnet::PnetId, //
     },
+    smc_ib::until_zero,
     smc_llc::{
         self,
         LinkFacts,
@@ -27,10 +28,6 @@ use crate::{
 };
 
 use super::{
-    devices::{
-        network,
-        until_zero, //
-    },
     gid_text,
     system::command::{
         GET_LGR_SMCR,
@@ -175,7 +172,7 @@ fn put_group(to: &mut Attrs<'_>, net: &NetNs, group: &LinkGroup) -> Result {
     let id = group
         .links_from(0)
         .next()
-        .and_then(|(_, first)| network_of(net, &first));
+        .and_then(|(_, first)| first.link.start().network());
     to.u32(group::ID, group.id())?;
     to.u8(group::ROLE, role)?;
     to.u8(group::LINKS, facts.kind.number())?;
@@ -199,12 +196,6 @@ fn put_group(to: &mut Attrs<'_>, net: &NetNs, group: &LinkGroup) -> Result {
         to.u8(v2::MOST_CONNS, facts.max_conns)?;
         to.u8(v2::MOST_LINKS, facts.max_links)
     })
-}
-
-/// The id of the physical network of a link's port.
-fn network_of(net: &NetNs, facts: &LinkFacts) -> Option<PnetId> {
-    let start = facts.link.start();
-    network(net, until_zero(&start.device_name()), start.port())
 }
 
 /// Writes a link.

@@ -66,6 +66,7 @@ pub use qp::{
     MAX_WRITES, //
 };
 pub use route::{
+    interfaces,
     resolve,
     Route, //
 };

@@ -9,6 +9,8 @@ use kernel::{
 };
 
 use crate::proto::pnet::{
+    interface_id,
+    lookup,
     PnetId,
     Row,
     Target,
@@ -117,5 +119,27 @@ impl Pnet {
     /// Looks at the rows.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&[Entry]) -> R) -> R {
         look(&self.rows.lock())
+    }
+
+    /// Whether there are no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.with(|rows| rows.is_empty())
+    }
+
+    /// The id of an interface, given its name and that of the lowest one below it.
+    pub(crate) fn of_interface(&self, base: &[u8], name: &[u8]) -> Option<PnetId> {
+        // No device of this architecture says by itself where it is.
+        let hardware = None;
+        self.with(|rows| interface_id(hardware, rows.iter().map(Entry::row), base, name))
+    }
+
+    /// The id of a port of an RDMA device, given the names that the device goes by.
+    pub(crate) fn of_port(&self, names: &[&[u8]], port: u8) -> Option<PnetId> {
+        self.with(|rows| {
+            names.iter().find_map(|name| {
+                let target = Target::Ib(name, port);
+                lookup(rows.iter().map(Entry::row), &target)
+            })
+        })
     }
 }

@@ -20,6 +20,7 @@ use crate::{
             GidEntry, //
         },
     },
+    net_ctx::NetCtx,
     proto::{
         group::{
             pick_alternate,
@@ -29,6 +30,11 @@ use crate::{
             Gid,
             Mac,
             MtuCode, //
+        },
+        pnet::{
+            serves,
+            PnetId,
+            Port, //
         },
         DeclineReason, //
     },
@@ -51,12 +57,19 @@ pub(crate) struct Start {
     gid: GidEntry,
     /// Path MTU of the port.
     mtu: MtuCode,
+    /// What is kept for the namespace of its network interface.
+    ctx: Arc<NetCtx>,
 }
 
 impl Start {
     /// The device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// What is kept for its namespace.
+    pub(crate) fn ctx(&self) -> &Arc<NetCtx> {
+        &self.ctx
     }
 
     /// Port of the device.
@@ -112,13 +125,18 @@ impl Start {
         self.is_at(&other.device) && self.port == other.port && self.gid.gid == other.gid.gid
     }
 
-    /// The device's name, ended by a zero byte; zeros when the device has gone.
+    /// The device's name, ended by a zero byte; for one that has gone that which it had when it came.
     pub(crate) fn device_name(&self) -> [u8; 64] {
-        let mut name = [0; 64];
+        let mut name = *self.device.first_name();
         if let Some(device) = self.device.enter() {
             device.name(&mut name);
         }
         name
+    }
+
+    /// The id of the physical network of its port.
+    pub(crate) fn network(&self) -> Option<PnetId> {
+        port_network(&self.ctx, &self.device.enter()?, self.port)
     }
 
     /// The way from here to a peer's GID, in the namespace of our network interface. May sleep for two seconds.
@@ -244,21 +262,59 @@ fn ports<'a, N: AsNet>(
         })
 }
 
+/// A name without the zeroes at its end.
+pub(crate) fn until_zero(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or(name)
+}
+
+/// The id that the table of a namespace gives to a port, by the device's name or that of its PCI function.
+pub(crate) fn port_network(ctx: &NetCtx, device: &DeviceUse, port: u32) -> Option<PnetId> {
+    let mut name = [0; 64];
+    device.name(&mut name);
+    let pci = device.pci().map_or([0; 16], |pci| pci.name);
+    let names = [until_zero(&name), until_zero(&pci)];
+    ctx.pnet().of_port(&names, u8::try_from(port).ok()?)
+}
+
+/// The id that the table of `net`, whose context `ctx` is, gives to the interface by which a connection goes.
+fn interface_network(ctx: &NetCtx, net: &NetNs, local: [u8; 4], peer: [u8; 4]) -> Option<PnetId> {
+    if ctx.pnet().is_empty() {
+        return None;
+    }
+    let (name, base) = rdma::interfaces(net, local, peer)?;
+    ctx.pnet()
+        .of_interface(until_zero(&base), until_zero(&name))
+}
+
 /// Finds where a connection from `local` to `peer`, both IPv4, in `net` begins.
+///
+/// If the interface of the connection has an id of a physical network only ports with the same one are considered.
 ///
 /// # Errors
 ///
-/// [`DeclineReason::NOSMCRDEV`] without a RoCE v2 GID on the network of `local`.
+/// [`DeclineReason::NOSMCRDEV`] without a port that serves the interface and has a RoCE v2 GID on the network of
+/// `local`.
 pub(crate) fn approach(
-    net: &impl AsNet,
+    net: &NetNs,
     local: [u8; 4],
     peer: [u8; 4],
 ) -> Result<Approach, DeclineReason> {
+    let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
+    let interface = interface_network(&ctx, net, local, peer);
     let mut best: Option<Start> = None;
     for (device, port, gids, mtu) in ports(net) {
         let Some(gid) = device.find_gid(port, gids, net, local) else {
             continue;
         };
+        let candidate = Port {
+            usable: true,
+            id: port_network(&ctx, &device, port),
+            // Its GID is one of the connection's own network.
+            own: true,
+        };
+        if !serves(interface, &candidate) {
+            continue;
+        }
         // The GID of the address itself is better than one of its network.
         let exact = Gid(gid.gid).as_v4() == Some(local);
         if exact || best.is_none() {
@@ -267,6 +323,7 @@ pub(crate) fn approach(
                 port,
                 gid,
                 mtu,
+                ctx: ctx.clone(),
             });
         }
     }
@@ -279,7 +336,8 @@ pub(crate) fn approach(
 }
 
 /// Finds where a further link may begin beside one that begins at `base`: at another device in the same namespace and
-/// VLAN that `used` does not say to have a link already, best on the network of the peer's GID `near`.
+/// VLAN and, as far as the table says, physical network, that `used` does not say to have a link already, best on the
+/// network of the peer's GID `near`.
 pub(crate) fn find_alternate(
     base: &Start,
     near: Gid,
@@ -290,10 +348,11 @@ pub(crate) fn find_alternate(
         device.namespace_of(base.port, &base.gid)?
     };
     let near = near.as_v4()?;
+    let network = base.network();
     let mut starts = KVec::new();
     let mut ranks = KVec::new();
     for (device, port, gids, mtu) in ports(&*net) {
-        if base.is_at(device.device()) {
+        if base.is_at(device.device()) || port_network(&base.ctx, &device, port) != network {
             continue;
         }
         let Some((gid, near)) = device.find_gid_near(port, gids, &*net, near) else {
@@ -304,6 +363,7 @@ pub(crate) fn find_alternate(
             port,
             gid,
             mtu,
+            ctx: base.ctx.clone(),
         };
         if start.vlan() != base.vlan() {
             continue;

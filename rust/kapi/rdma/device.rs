@@ -86,6 +86,8 @@ pub trait Client: 'static {
 pub struct Device {
     /// The C device.
     raw: NonNull<bindings::ib_device>,
+    /// Its name when it came, padded with zeroes.
+    first_name: [u8; 64],
     /// Uses, and whether new ones may begin.
     uses: Atomic<i32>,
     /// Happens when the device goes and the last use has ended.
@@ -123,6 +125,11 @@ impl Device {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// The name that it had when it came, padded with zeroes: for one that has gone.
+    pub fn first_name(&self) -> &[u8; 64] {
+        &self.first_name
     }
 
     /// Whether the device goes or has gone: no use can begin any more.
@@ -267,18 +274,8 @@ impl DeviceUse {
 
     /// Copies the device's name into `out`, cut to its length and always ended by a zero byte.
     pub fn name(&self, out: &mut [u8; 64]) {
-        // SAFETY: By the type invariant the device is valid; its name is an array inside it.
-        let name = unsafe { &raw const (*self.raw()).name };
-        *out = [0; 64];
-        // SAFETY: The array is valid for reads of its length. A rename may happen meanwhile and mix old and new bytes,
-        // which a volatile read of single bytes allows.
-        let bytes = unsafe { name.cast::<[u8; 64]>().read_volatile() };
-        for (to, from) in out.iter_mut().take(63).zip(bytes) {
-            if from == 0 {
-                break;
-            }
-            *to = from;
-        }
+        // SAFETY: By the type invariant the device is valid.
+        unsafe { copy_name(self.raw(), out) };
     }
 
     /// The device's limits.
@@ -409,6 +406,26 @@ impl DeviceUse {
         let net = unsafe { bindings::dev_net(ndev) };
         // SAFETY: An interface's namespace stays in memory as long as the interface.
         unsafe { NetNs::try_get(net) }
+    }
+}
+
+/// Copies the name of a device into `out`, cut to its length and always ended by a zero byte.
+///
+/// # Safety
+///
+/// `device` must be valid.
+unsafe fn copy_name(device: *const bindings::ib_device, out: &mut [u8; 64]) {
+    // SAFETY: The caller vouches for the device; its name is an array inside it.
+    let name = unsafe { &raw const (*device).name };
+    *out = [0; 64];
+    // SAFETY: The array is valid for reads of its length. A rename may happen meanwhile and mix old and new bytes,
+    // which a volatile read of single bytes allows.
+    let bytes = unsafe { name.cast::<[u8; 64]>().read_volatile() };
+    for (to, from) in out.iter_mut().take(63).zip(bytes) {
+        if from == 0 {
+            break;
+        }
+        *to = from;
     }
 }
 
@@ -579,10 +596,14 @@ impl<C: Client> ClientRegistration<C> {
     unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> i32 {
         from_result(|| {
             let raw = NonNull::new(raw).ok_or(EINVAL)?;
+            let mut first_name = [0; 64];
+            // SAFETY: The RDMA core hands over a valid device.
+            unsafe { copy_name(raw.as_ptr(), &mut first_name) };
             // INVARIANT: `raw` is valid during this callback, and afterwards until `remove` has waited for all uses.
             let device: Arc<Device> = Arc::pin_init(
                 pin_init!(Device {
                     raw,
+                    first_name,
                     uses: Atomic::new(0),
                     idle <- Event::new(),
                     handler <- Opaque::ffi_init(|slot: *mut bindings::ib_event_handler| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From an IPv4 address to the Ethernet address of the next hop.
+//! From an IPv4 address to the interface and to the Ethernet address of the next hop.
 //!
 //! C header: [`include/rdma/ib_addr.h`](srctree/include/rdma/ib_addr.h)
 
@@ -40,6 +40,30 @@ pub struct Route {
     pub source: [u8; 6],
     /// Whether a router lies between.
     pub gateway: bool,
+}
+
+/// Room for the name of an interface, padded with zeroes.
+pub type InterfaceName = [u8; 16];
+
+/// By which interface packets from `local` to `peer` leave `net`, and the lowest one below that; nothing without a
+/// route. What stays on this machine goes by the interface that has the address.
+pub fn interfaces(
+    net: &impl AsNet,
+    local: [u8; 4],
+    peer: [u8; 4],
+) -> Option<(InterfaceName, InterfaceName)> {
+    let (mut name, mut base) = ([0; 16], [0; 16]);
+    // SAFETY: The namespace is valid for this call by the contract of `AsNet`, and each array has room for a name.
+    let found = unsafe {
+        bindings::route_names(
+            net.as_net().as_ptr(),
+            u32::from_ne_bytes(local),
+            u32::from_ne_bytes(peer),
+            name.as_mut_ptr().cast(),
+            base.as_mut_ptr().cast(),
+        )
+    };
+    found.then_some((name, base))
 }
 
 /// What a resolution writes to while it runs.
@@ -183,6 +207,14 @@ fn resolve_once(
 #[kunit_tests(smc_kapi_route)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_interfaces_have_room() {
+        assert_eq!(
+            u32::try_from(size_of::<InterfaceName>()),
+            Ok(bindings::IFNAMSIZ)
+        );
+    }
 
     #[test]
     fn addresses_are_as_c_wants_them() {
