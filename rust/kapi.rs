@@ -18,5 +18,6 @@ pub mod random;
 pub mod rdma;
 pub mod rivals;
 pub mod sync;
+pub mod trace;
 pub mod uts;
 pub mod work;

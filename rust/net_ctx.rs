@@ -3,13 +3,17 @@
 //! What the module keeps for each network namespace, and every room may use: settings and counters.
 
 mod eids;
+mod events;
 mod fallback;
 mod hooks;
 mod option;
+mod peer_stats;
 mod pnet;
 mod settings;
 mod stats;
 mod tcp2smc;
+
+use core::net::SocketAddr;
 
 use kernel::{
     prelude::*,
@@ -25,6 +29,14 @@ pub(crate) use self::{
         EidList,
         Eids, //
     },
+    events::{
+        Cause,
+        Event,
+        Events,
+        LinkName,
+        GROUP as EVENT_GROUP,
+        SENDER as EVENT_SENDER, //
+    },
     fallback::{
         Fallbacks,
         Role,
@@ -32,6 +44,7 @@ pub(crate) use self::{
     },
     hooks::SocketCount,
     option::OPTION,
+    peer_stats::PeerStats,
     pnet::Pnet,
     settings::Settings,
     stats::{
@@ -47,21 +60,25 @@ pub(crate) use self::{
 };
 
 use self::hooks::Hooks;
-use crate::kapi::{
-    net::{
-        sysctl::{
-            ActiveSysctls,
-            Sysctls, //
+use crate::{
+    kapi::{
+        net::{
+            sysctl::{
+                ActiveSysctls,
+                Sysctls, //
+            },
+            NetHandle,
+            NetNs,
+            PerNet,
+            PerNetPlace,
+            PerNetRegistration, //
         },
-        NetNs,
-        PerNet,
-        PerNetPlace,
-        PerNetRegistration, //
+        work::{
+            Kind,
+            QueueRegistration, //
+        },
     },
-    work::{
-        Kind,
-        QueueRegistration, //
-    },
+    proto::reason::DeclineReason, //
 };
 
 /// Where the kernel keeps the context of each namespace.
@@ -77,11 +94,18 @@ pub(crate) struct NetCtx {
     settings: Arc<Settings>,
     /// Which sockets of TCP become ones of SMC.
     tcp2smc: Arc<Tcp2Smc>,
+    /// Its number, which no other one has, now or later.
+    cookie: u64,
+    /// Who is told of what happens.
+    events: Events,
     /// Connections that went on by TCP, by reason.
     #[pin]
     fallbacks: Fallbacks,
     /// What is counted besides.
-    stats: Stats,
+    stats: Arc<Stats>,
+    /// The same for each peer.
+    #[pin]
+    peers: PeerStats,
     /// The enterprise ids.
     #[pin]
     eids: Eids,
@@ -167,6 +191,53 @@ impl NetCtx {
         &self.pnet
     }
 
+    /// The number of the namespace, which no other one has, now or later.
+    pub(crate) fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Something has happened that listeners want to know.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.events.send(event);
+    }
+
+    /// A connection went on by TCP for a reason and with the diagnosis of the peer's Decline: it is counted, listeners
+    /// are told, and unless `quiet` the log gets a line if there is room.
+    pub(crate) fn fell_back(
+        &self,
+        role: Role,
+        (reason, peer_diagnosis): (DeclineReason, u32),
+        peer: Option<SocketAddr>,
+        quiet: bool,
+    ) {
+        self.fallbacks.count(role, reason);
+        if let Some(peer) = peer {
+            self.peers.count(role, peer.ip(), Some(reason));
+        }
+        self.tell(&Event::Fallback {
+            role,
+            reason,
+            peer_diagnosis,
+            peer,
+        });
+        if !quiet {
+            self.fallbacks.log(role, (reason, peer_diagnosis), peer);
+        }
+    }
+
+    /// A connection goes by RDMA.
+    pub(crate) fn connected(&self, role: Role, peer: Option<SocketAddr>) {
+        self.stats.connected(role);
+        if let Some(peer) = peer {
+            self.peers.count(role, peer.ip(), None);
+        }
+    }
+
+    /// What is counted for each peer.
+    pub(crate) fn peers(&self) -> &PeerStats {
+        &self.peers
+    }
+
     /// Connections that went on by TCP, by reason.
     pub(crate) fn fallbacks(&self) -> &Fallbacks {
         &self.fallbacks
@@ -178,9 +249,10 @@ impl PerNet for NetCtx {
         &PLACE
     }
 
-    fn new(net: &NetNs) -> Result<Arc<Self>> {
+    fn new(net: &NetNs, handle: Arc<NetHandle>) -> Result<Arc<Self>> {
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
-        let hooks = Hooks::new(settings.clone())?;
+        let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
+        let hooks = Hooks::new(settings.clone(), stats.clone())?;
         let tcp2smc = Tcp2Smc::new()?;
         let sysctls = (
             Settings::register(net, settings.clone())?,
@@ -190,8 +262,11 @@ impl PerNet for NetCtx {
             try_pin_init!(Self {
                 settings,
                 tcp2smc,
+                cookie: net.cookie(),
+                events: Events::new(handle),
                 fallbacks <- Fallbacks::new(),
-                stats: Stats::new()?,
+                stats,
+                peers <- PeerStats::new(),
                 eids <- Eids::new(),
                 pnet <- Pnet::new(),
                 hooks,

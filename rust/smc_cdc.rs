@@ -52,7 +52,9 @@ use crate::{
         }, //
     },
     net_ctx::{
+        Counter,
         NetCtx,
+        RingEvent,
         Way, //
     },
     new_bh_lock,
@@ -238,6 +240,8 @@ struct Core {
     moving: Moving,
     /// Close state.
     machine: Machine,
+    /// As what it is counted if this side gives the connection up.
+    giving_up: Counter,
     /// The close machine is done: the connection goes when nothing of it is on its way any more.
     ended: bool,
     /// The application reads no more.
@@ -321,9 +325,15 @@ impl Connection {
         let want = |bytes| RmbeSizeCode::for_socket_buffer_within(bytes, MAX_RING);
         let rmb = membership.new_rmb(want(setup.rcvbuf))?;
         let ring = membership.new_send_ring(want(setup.sndbuf), link)?;
+        let degraded = (
+            ring.bytes() < want(setup.sndbuf).bytes(),
+            rmb.bytes() < want(setup.rcvbuf).bytes(),
+        );
         let bound = membership.bind(link, &rmb, &ring)?;
         let waker = setup.waker.clone();
         let rings = RingCount::new(NetCtx::of(&setup.net)?, ring.bytes(), rmb.bytes());
+        rings.tell_origin(Way::Send, ring.is_reused(), degraded.0);
+        rings.tell_origin(Way::Receive, rmb.is_reused(), degraded.1);
         let connection = Arc::pin_init(
             pin_init!(Self {
                 core <- new_bh_lock!(Core {
@@ -333,6 +343,7 @@ impl Connection {
                     early: Early::new(),
                     moving: Moving::new(),
                     machine: Machine::new(),
+                    giving_up: Counter::ABORT_LOCAL,
                     ended: false,
                     read_shut: false,
                     waiting: 0,
@@ -392,6 +403,14 @@ impl Connection {
         if let Some(waker) = waker {
             what(&*waker);
         }
+    }
+
+    /// Name of the RDMA device of its link, ended by a zero byte.
+    pub(crate) fn device_name(&self) -> [u8; 64] {
+        let core = self.core.lock();
+        let link = core.bound.as_ref().map(|bound| bound.link().clone());
+        drop(core);
+        link.map_or([0; 64], |link| link.start().device_name())
     }
 
     /// What the namespace of the connection keeps.
@@ -460,6 +479,19 @@ impl RingCount {
         ctx.stats().ring_taken(Way::Send, send);
         ctx.stats().ring_taken(Way::Receive, receive);
         Self { ctx, send, receive }
+    }
+
+    /// Where a ring came from, and whether it is smaller than was wanted.
+    fn tell_origin(&self, way: Way, reused: bool, degraded: bool) {
+        let origin = if reused {
+            RingEvent::REUSED
+        } else {
+            RingEvent::ALLOCATED
+        };
+        self.ctx.stats().ring(way, origin);
+        if degraded {
+            self.ctx.stats().ring(way, RingEvent::DEGRADED);
+        }
     }
 }
 

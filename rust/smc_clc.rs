@@ -172,11 +172,11 @@ fn run(tcp: &TcpSocket, setup: &Setup, role: Role, handshake: Side) -> Result<Ou
     let ctx = NetCtx::of(&setup.net)?;
     match handshake(tcp, setup, &mut channel) {
         Ok(connection) => {
-            ctx.stats().connected(role);
+            ctx.connected(role, tcp.peer_addr().ok());
             Ok(Outcome::Smc(connection))
         }
         Err(Stop::Fatal(error)) => {
-            ctx.stats().handshake_failed(role);
+            ctx.stats().handshake_failed(role, error);
             Err(error)
         }
         Err(Stop::Declined(peer_diagnosis)) => Ok(Outcome::Tcp {

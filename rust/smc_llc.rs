@@ -44,6 +44,7 @@ mod ring;
 mod rmb;
 mod send;
 mod table;
+mod tell;
 
 pub(crate) use group::{
     LinkGroup,

@@ -10,4 +10,5 @@
 #include "netlink.c"
 #include "probe.c"
 #include "rdma.c"
+#include "trace.c"
 #include "kunit.c"

@@ -104,6 +104,24 @@ int smc_helper_genl_reply_send(struct sk_buff *skb, struct genl_info *info)
 	return genlmsg_reply(skb, info);
 }
 
+bool smc_helper_genl_has_listeners(const struct genl_family *family,
+				   struct net *net, unsigned int group)
+{
+	return genl_has_listeners(family, net, group) > 0;
+}
+
+struct sk_buff *smc_helper_genl_event_new(void)
+{
+	return genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_ATOMIC);
+}
+
+/* Gives the message away. */
+int smc_helper_genl_multicast(const struct genl_family *family, struct net *net,
+			      struct sk_buff *skb, unsigned int group)
+{
+	return genlmsg_multicast_netns(family, net, skb, 0, group, GFP_ATOMIC);
+}
+
 void smc_helper_reply_free(struct sk_buff *skb)
 {
 	nlmsg_free(skb);

@@ -2,6 +2,8 @@
 
 //! What a namespace has counted.
 
+use core::net::IpAddr;
+
 use kernel::prelude::*;
 
 use crate::{
@@ -27,6 +29,7 @@ use crate::{
 use super::system::{
     command::{
         GET_FBACK_STATS,
+        GET_PEER_STATS,
         GET_STATS, //
     },
     once, //
@@ -36,6 +39,8 @@ use super::system::{
 const STATS: u16 = 7;
 /// Attribute around connections that went on by TCP.
 const FBACK_STATS: u16 = 8;
+/// Attribute around a peer; not known to the tools of other implementations.
+const PEER_STATS: u16 = 64;
 /// Fills gaps in the nests of this file.
 const PAD: u16 = 0;
 
@@ -49,6 +54,8 @@ mod top {
     pub(super) const CLNT_HS_ERR_CNT: u16 = 3;
     /// The same of the server.
     pub(super) const SRV_HS_ERR_CNT: u16 = 4;
+    /// Counters that other implementations lack.
+    pub(super) const SMC_RS: u16 = 64;
 }
 
 /// Attributes of SMC-D and of SMC-R.
@@ -113,6 +120,22 @@ mod fback {
     pub(super) const RSN_CNT64: u16 = 64;
 }
 
+/// Attributes within [`PEER_STATS`].
+mod peer {
+    /// Address: 4 or 16 bytes as on the wire.
+    pub(super) const ADDR: u16 = 1;
+    /// Connections by RDMA that this host opened.
+    pub(super) const CLNT_SMC: u16 = 2;
+    /// And those that it accepted.
+    pub(super) const SRV_SMC: u16 = 3;
+    /// Connections of the client that went on by TCP.
+    pub(super) const CLNT_TCP: u16 = 4;
+    /// The same of the server.
+    pub(super) const SRV_TCP: u16 = 5;
+    /// Why the last one of those did.
+    pub(super) const LAST_REASON: u16 = 6;
+}
+
 /// Lists the counters.
 pub(super) fn dump(dump: &mut Dump<'_>) -> Result {
     once(dump, |dump| {
@@ -126,7 +149,8 @@ pub(super) fn dump(dump: &mut Dump<'_>) -> Result {
                 })?;
                 let total = |counter| Stats::total(counters, counter);
                 to.u64(top::CLNT_HS_ERR_CNT, total(Counter::CLIENT_ERROR), PAD)?;
-                to.u64(top::SRV_HS_ERR_CNT, total(Counter::SERVER_ERROR), PAD)
+                to.u64(top::SRV_HS_ERR_CNT, total(Counter::SERVER_ERROR), PAD)?;
+                to.nest(top::SMC_RS, |to| numbered(to, Counter::own().map(total)))
             })
         })
     })
@@ -243,6 +267,35 @@ pub(super) fn dump_fallbacks(dump: &mut Dump<'_>) -> Result {
             })?;
         }
         dump.set_position([at.saturating_add(1), 0]);
+    }
+    Ok(())
+}
+
+/// Lists the peers that there were of late.
+pub(super) fn dump_peers(dump: &mut Dump<'_>) -> Result {
+    let ctx = NetCtx::of(dump.net())?;
+    let [mut at, _] = dump.position();
+    while let Some(peer) = ctx.peers().at(usize::try_from(at)?) {
+        dump.message(GET_PEER_STATS, |message| {
+            message.nest(PEER_STATS, |to| {
+                match peer.address {
+                    IpAddr::V4(ip) => to.bytes(peer::ADDR, &ip.octets())?,
+                    IpAddr::V6(ip) => to.bytes(peer::ADDR, &ip.octets())?,
+                }
+                let [client_smc, server_smc] = peer.smc;
+                let [client_tcp, server_tcp] = peer.tcp;
+                to.u64(peer::CLNT_SMC, client_smc, PAD)?;
+                to.u64(peer::SRV_SMC, server_smc, PAD)?;
+                to.u64(peer::CLNT_TCP, client_tcp, PAD)?;
+                to.u64(peer::SRV_TCP, server_tcp, PAD)?;
+                to.u32(
+                    peer::LAST_REASON,
+                    peer.last_reason.map_or(0, DeclineReason::code),
+                )
+            })
+        })?;
+        at = at.saturating_add(1);
+        dump.set_position([at, 0]);
     }
     Ok(())
 }

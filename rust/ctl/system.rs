@@ -6,16 +6,23 @@ use kernel::prelude::*;
 
 use crate::{
     kapi::{
-        netlink::genl::{
-            Command,
-            Dump,
-            Family,
-            Request,
-            Right, //
+        netlink::{
+            event::Sender,
+            genl::{
+                Command,
+                Dump,
+                Family,
+                Request,
+                Right, //
+            }, //
         },
         uts::host_name, //
     },
-    net_ctx::NetCtx,
+    net_ctx::{
+        NetCtx,
+        EVENT_GROUP,
+        EVENT_SENDER, //
+    },
     proto::{
         clc::RELEASE,
         ids::Hostname, //
@@ -67,6 +74,8 @@ pub(super) mod command {
     pub(crate) const ENABLE_HS_LIMITATION: u8 = 17;
     /// They do not.
     pub(crate) const DISABLE_HS_LIMITATION: u8 = 18;
+    /// Connections by peer; not known to the tools of other implementations.
+    pub(crate) const GET_PEER_STATS: u8 = 70;
 }
 
 use self::command::*;
@@ -100,6 +109,7 @@ impl Family for System {
     const NAME: &'static CStr = c"SMC_GEN_NETLINK";
     const VERSION: u8 = 1;
     const MAX_ATTR: u16 = MAX_ATTR;
+    const GROUPS: &'static [&'static CStr] = &[EVENT_GROUP];
     const COMMANDS: &'static [Command] = &[
         dump(GET_SYS_INFO, sys_info),
         dump(GET_LGR_SMCR, groups::dump),
@@ -109,6 +119,7 @@ impl Family for System {
         dump(GET_DEV_SMCR, devices::dump),
         dump(GET_STATS, stats::dump),
         dump(GET_FBACK_STATS, stats::dump_fallbacks),
+        dump(GET_PEER_STATS, stats::dump_peers),
         dump(DUMP_UEID, eids::dump),
         single(ADD_UEID, Right::NamespaceAdmin, eids::add),
         single(REMOVE_UEID, Right::NamespaceAdmin, eids::remove),
@@ -124,6 +135,10 @@ impl Family for System {
             limit_hs(request, false)
         }),
     ];
+
+    fn sender() -> Option<&'static Sender> {
+        Some(&EVENT_SENDER)
+    }
 }
 
 /// A command that lists something.

@@ -8,6 +8,7 @@
 //! - [`WakeHook`] tells a [`Sock`] that something happened on a [`TcpSocket`].
 //! - [`PerNet`] is data of each network namespace, [`sysctl`] its settings.
 
+mod handle;
 mod list;
 mod msg;
 pub mod netns;
@@ -19,6 +20,7 @@ mod tcp;
 mod types;
 mod wake;
 
+pub use handle::NetHandle;
 pub use list::SockList;
 pub use msg::{
     as_ipv4,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages to tools: what generic netlink ([`genl`]) and the socket dump ([`diag`]) have in common.
+//! Messages to tools: what generic netlink ([`genl`], [`event`]) and the socket dump ([`diag`]) have in common.
 //!
 //! C header: [`include/net/netlink.h`](srctree/include/net/netlink.h)
 
 pub mod diag;
+pub mod event;
 pub mod genl;
 
 use core::{

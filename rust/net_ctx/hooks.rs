@@ -41,7 +41,11 @@ use crate::{
     new_bh_lock,
 };
 
-use super::Settings;
+use super::{
+    Counter,
+    Settings,
+    Stats, //
+};
 
 /// Runs the removals.
 pub(super) static QUEUE: ModuleQueue = ModuleQueue::new();
@@ -60,6 +64,8 @@ pub(super) struct Hooks {
     removal: DelayedWork<Self>,
     /// How long they stay without a socket.
     settings: Arc<Settings>,
+    /// Where they are counted.
+    stats: Arc<Stats>,
 }
 
 /// Whether the hooks of a namespace are needed.
@@ -99,12 +105,13 @@ impl WorkItem for Hooks {
         }
         // Under the mutex: who needs them again waits until they have gone.
         *registered = None;
+        this.stats.bump(Counter::HOOKS_REMOVED);
     }
 }
 
 impl Hooks {
     /// None yet.
-    pub(super) fn new(settings: Arc<Settings>) -> Result<Arc<Self>> {
+    pub(super) fn new(settings: Arc<Settings>, stats: Arc<Stats>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 registered <- new_mutex!(None, "Hooks::registered"),
@@ -116,6 +123,7 @@ impl Hooks {
                 }, "Hooks::need"),
                 removal <- new_delayed_work!("net_ctx::hooks"),
                 settings,
+                stats,
             }),
             GFP_KERNEL,
         )
@@ -136,6 +144,7 @@ impl Hooks {
         }
         if registered.is_none() {
             *registered = Some(OutputHooks::register(net)?);
+            self.stats.bump(Counter::HOOKS_ADDED);
         }
         self.need.lock().there = true;
         Ok(())

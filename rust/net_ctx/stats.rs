@@ -49,18 +49,21 @@ impl RingEvent {
     pub(crate) const FULL_PEER: Self = Self(2);
     /// There was no room in our ring.
     pub(crate) const FULL: Self = Self(3);
+    /// A connection got a ring that was there already.
+    pub(crate) const REUSED: Self = Self(4);
+    /// A connection got a new ring.
+    pub(crate) const ALLOCATED: Self = Self(5);
+    /// A connection got a smaller ring than it wanted.
+    pub(crate) const DEGRADED: Self = Self(6);
     /// All of them.
     pub(crate) const ALL: [Self; RING_EVENTS] = [
         Self::SMALL_PEER,
         Self::SMALL,
         Self::FULL_PEER,
         Self::FULL,
-        // A ring that was there already.
-        Self(4),
-        // A new ring.
-        Self(5),
-        // One smaller than was wanted.
-        Self(6),
+        Self::REUSED,
+        Self::ALLOCATED,
+        Self::DEGRADED,
     ];
 }
 
@@ -87,8 +90,45 @@ impl Counter {
     const CALLS: usize = 2 * PER_WAY + 10;
     /// Bytes of rings in use, one for each way.
     const IN_USE: usize = 2 * PER_WAY + 12;
-    /// How many there are.
-    const COUNT: usize = 2 * PER_WAY + 14;
+    /// Connections that the peer aborted.
+    pub(crate) const ABORT_PEER: Self = Self(Self::OWN);
+    /// Connections that ended with their link group.
+    pub(crate) const ABORT_LINK: Self = Self(Self::OWN + 1);
+    /// Connections that ended because the peer broke a rule of the protocol.
+    pub(crate) const ABORT_VIOLATION: Self = Self(Self::OWN + 2);
+    /// Connections that were given up here: by the application, the operator, or without a way to move them.
+    pub(crate) const ABORT_LOCAL: Self = Self(Self::OWN + 3);
+    /// Connections that were closed with data unread.
+    pub(crate) const ABORT_UNREAD: Self = Self(Self::OWN + 4);
+    /// Closed connections whose peer did not answer.
+    pub(crate) const ABORT_TIMEOUT: Self = Self(Self::OWN + 5);
+    /// Handshakes whose peer did not answer.
+    pub(crate) const HANDSHAKE_TIMEOUT: Self = Self(Self::OWN + 6);
+    /// How often the hooks that write the TCP option were registered.
+    pub(crate) const HOOKS_ADDED: Self = Self(Self::OWN + 7);
+    /// And how often they were removed.
+    pub(crate) const HOOKS_REMOVED: Self = Self(Self::OWN + 8);
+    /// Link groups that came to work.
+    pub(crate) const GROUPS_UP: Self = Self(Self::OWN + 9);
+    /// And those of them that ended.
+    pub(crate) const GROUPS_DOWN: Self = Self(Self::OWN + 10);
+    /// Links that came to work.
+    pub(crate) const LINKS_UP: Self = Self(Self::OWN + 11);
+    /// And those of them that ended.
+    pub(crate) const LINKS_DOWN: Self = Self(Self::OWN + 12);
+    /// Connections that left a link for another.
+    pub(crate) const CONNS_MOVED: Self = Self(Self::OWN + 13);
+    /// The first counter that other implementations lack.
+    const OWN: usize = 2 * PER_WAY + 14;
+    /// How many of those there are.
+    const OWN_COUNT: usize = 14;
+    /// How many there are in all.
+    const COUNT: usize = Self::OWN + Self::OWN_COUNT;
+
+    /// The counters that other implementations lack, in order.
+    pub(crate) fn own() -> impl Iterator<Item = Self> {
+        (Self::OWN..Self::COUNT).map(Self)
+    }
 
     /// Bytes that went a way.
     pub(crate) fn bytes(way: Way) -> Self {
@@ -151,16 +191,24 @@ impl Stats {
         self.0.add(counter.0, 1);
     }
 
+    /// Counts several. Any context.
+    pub(crate) fn add(&self, counter: Counter, by: u64) {
+        self.0.add(counter.0, by);
+    }
+
     /// A handshake ended in a connection by RDMA.
-    pub(crate) fn connected(&self, role: Role) {
+    pub(super) fn connected(&self, role: Role) {
         self.bump(match role {
             Role::Client => Counter::CLIENT,
             Role::Server => Counter::SERVER,
         });
     }
 
-    /// A handshake ended the connection.
-    pub(crate) fn handshake_failed(&self, role: Role) {
+    /// A handshake ended the connection, with an error.
+    pub(crate) fn handshake_failed(&self, role: Role, error: Error) {
+        if error == ETIMEDOUT {
+            self.bump(Counter::HANDSHAKE_TIMEOUT);
+        }
         self.bump(match role {
             Role::Client => Counter::CLIENT_ERROR,
             Role::Server => Counter::SERVER_ERROR,

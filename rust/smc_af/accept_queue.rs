@@ -612,11 +612,11 @@ impl Child {
     fn record(&self, ctx: &NetCtx) {
         if let Way::Tcp {
             reason: Some(reason),
-            ..
+            peer_diagnosis,
         } = self.way
         {
             let peer = self.tcp.as_ref().and_then(|tcp| tcp.peer_addr().ok());
-            ctx.fallbacks().record(Role::Server, reason, peer);
+            ctx.fell_back(Role::Server, (reason, peer_diagnosis), peer, false);
         }
     }
 }

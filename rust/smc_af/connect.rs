@@ -86,7 +86,8 @@ pub(super) fn connect(sk: Open<'_, SmcSock>, addr: &Address<'_>, nonblocking: bo
             if let Some(why) = why_not(&sk, addr) {
                 let tcp = &sk.attached()?.tcp;
                 SmcSock::become_tcp(&sk, &mut state, tcp, why, Report::Done)?;
-                sk.ctx.fallbacks().count(Role::Client, why.0);
+                sk.ctx
+                    .fell_back(Role::Client, why, addr.socket_addr(), true);
                 drop(state);
                 return SmcSock::forward(sk, |tcp| tcp.connect(addr, nonblocking));
             }

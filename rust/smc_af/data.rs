@@ -9,12 +9,15 @@ use kernel::{
 };
 
 use crate::{
-    kapi::net::{
-        flag,
-        Open,
-        Patience,
-        RecvMsg,
-        SendMsg, //
+    kapi::{
+        net::{
+            flag,
+            Open,
+            Patience,
+            RecvMsg,
+            SendMsg, //
+        },
+        trace, //
     },
     net_ctx::{
         Counter,
@@ -52,6 +55,9 @@ pub(super) fn sendmsg(sk: Open<'_, SmcSock>, msg: &mut SendMsg<'_>) -> Result<us
                 let conn = SmcSock::connection(&sk)?;
                 let sent = send(sk, conn, msg, &mut patience);
                 sk.ctx.stats().call(Way::Send, sent.as_ref().ok().copied());
+                if let Ok(bytes) = sent {
+                    trace::sent(&sk, bytes, || conn.device_name());
+                }
                 return sent;
             }
             Mode::Init if msg.flags() & flag::MSG_FASTOPEN != 0 => fall_back_for_option(sk)?,
@@ -80,7 +86,8 @@ pub(super) fn recvmsg(sk: Open<'_, SmcSock>, msg: &mut RecvMsg<'_>) -> Result<us
                 let conn = SmcSock::connection(&sk)?;
                 msg.clear_name();
                 let got = receive(sk, conn, msg, &mut patience);
-                if got.is_ok() {
+                if let Ok(bytes) = got {
+                    trace::received(&sk, bytes, || conn.device_name());
                     msg.tell_unread(&sk.attached()?.tcp, || conn.left_to_read());
                 }
                 sk.ctx

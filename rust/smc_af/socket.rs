@@ -22,28 +22,31 @@ use kernel::{
 };
 
 use crate::{
-    kapi::net::{
-        events,
-        Address,
-        Family,
-        Name,
-        NetNs,
-        Open,
-        OptionIn,
-        OptionOut,
-        Origin,
-        PollTable,
-        RecvMsg,
-        SendMsg,
-        Shutdown,
-        Sock,
-        SockRef,
-        SocketOps,
-        SocketTypes,
-        Splice,
-        TcpSocket,
-        TcpState,
-        WakeHook, //
+    kapi::{
+        net::{
+            events,
+            Address,
+            Family,
+            Name,
+            NetNs,
+            Open,
+            OptionIn,
+            OptionOut,
+            Origin,
+            PollTable,
+            RecvMsg,
+            SendMsg,
+            Shutdown,
+            Sock,
+            SockRef,
+            SocketOps,
+            SocketTypes,
+            Splice,
+            TcpSocket,
+            TcpState,
+            WakeHook, //
+        },
+        trace, //
     },
     net_ctx::{
         Counter,
@@ -174,9 +177,9 @@ impl SmcSock {
         report: Report,
     ) -> Result {
         Self::become_tcp(sk, state, tcp, (reason, peer_diagnosis), report)?;
+        let peer = tcp.peer_addr().ok();
         sk.ctx
-            .fallbacks()
-            .record(Role::Client, reason, tcp.peer_addr().ok());
+            .fell_back(Role::Client, (reason, peer_diagnosis), peer, false);
         Ok(())
     }
 
@@ -194,6 +197,7 @@ impl SmcSock {
     ) -> Result {
         sk.reason.store(reason.code(), Relaxed);
         sk.peer_diagnosis.store(peer_diagnosis, Relaxed);
+        trace::fallback(sk, tcp, reason.code());
         drop(Self::transition(sk, state, State::Tcp { report })?);
         sk.mirror(tcp, true);
         sk.hand_peek_offset_to(tcp);
@@ -337,6 +341,10 @@ impl SocketOps for SmcSock {
                 sk.queue_work(&HANDSHAKES);
             }
         } else {
+            let reason = sk.reason.load(Relaxed);
+            if reason != 0 {
+                trace::fallback(sk, &tcp, reason);
+            }
             sk.hand_peek_offset_to(&tcp);
         }
         *sk.inner.lock() = Some(tcp.clone());

@@ -23,7 +23,11 @@ use super::{
     QUEUE, //
 };
 use crate::{
-    kapi::work::cancel_delayed,
+    kapi::{
+        trace,
+        work::cancel_delayed, //
+    },
+    net_ctx::Counter,
     proto::{
         cdc::ConnFlags,
         close::{
@@ -38,6 +42,7 @@ use crate::{
             Conn,
             PeerClose, //
         },
+        ids::AlertToken, //
     },
 };
 
@@ -192,10 +197,37 @@ impl Core {
     /// Runs an event through the machine and carries out what belongs under the lock. An event that does not fit the
     /// state changes nothing.
     fn event(&mut self, event: Event) -> Then {
-        match self.machine.transition(event) {
-            Ok(outcome) => self.apply_actions(&outcome.actions),
+        match self.step(event) {
+            Ok(actions) => self.apply_actions(&actions),
             Err(_) => Then::default(),
         }
+    }
+
+    /// Runs an event through the machine; counters and tracepoints learn of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` for an event that does not fit the state, which it leaves as it is.
+    fn step(&mut self, event: Event) -> Result<Actions> {
+        let old = self.machine.state();
+        let outcome = self.machine.transition(event).map_err(|_| ENOTCONN)?;
+        let new = self.machine.state();
+        if let (Some(me), true) = (&self.me, old != new) {
+            let token = me.token().map_or(0, AlertToken::get);
+            let (old_number, new_number) = (old.number(), new.number());
+            trace::conn_state(&**me, me.ctx().cookie(), token, old_number, new_number);
+            let aborted = match event {
+                Event::PeerAbort => Some(Counter::ABORT_PEER),
+                Event::LocalAbort => Some(self.giving_up),
+                Event::Timeout => Some(Counter::ABORT_TIMEOUT),
+                Event::Close { unread: true } if new.is_over() => Some(Counter::ABORT_UNREAD),
+                _ => None,
+            };
+            if let (Some(counter), false) = (aborted, old.is_over()) {
+                me.ctx().stats().bump(counter);
+            }
+        }
+        Ok(outcome.actions)
     }
 
     /// Carries out what belongs under the lock, and says what is left.
@@ -310,6 +342,7 @@ impl Connection {
 
     /// The peer broke a rule of the protocol: it loses this connection, nothing else.
     pub(super) fn peer_lied(&self) {
+        self.core.lock().giving_up = Counter::ABORT_VIOLATION;
         self.abort();
     }
 
@@ -320,6 +353,7 @@ impl Connection {
             if let Some(conn) = core.conn.as_mut() {
                 conn.kill();
             }
+            core.giving_up = Counter::ABORT_LINK;
             let first = core.event(Event::LocalAbort);
             self.tell_error(first.error);
             (first, core.event(Event::AbortDone), core.bound.take())
@@ -366,8 +400,8 @@ impl Connection {
     fn call(&self, event: Event) -> Result<TcpEnd> {
         let then = {
             let mut core = self.core.lock();
-            let outcome = core.machine.transition(event).map_err(|_| ENOTCONN)?;
-            let then = core.apply_actions(&outcome.actions);
+            let actions = core.step(event)?;
+            let then = core.apply_actions(&actions);
             self.tell_error(then.error);
             then
         };

@@ -704,6 +704,7 @@ impl LinkGroup {
         let kind = state.kind;
         drop(state);
         pr_info!("link group {:#x} is {}\n", self.id(), kind.name());
+        self.tell_link_up(&adding.new, adding.first);
         Ok(())
     }
 

@@ -622,6 +622,7 @@ impl LinkGroup {
     /// Ends the group, as told in the documentation of this room. Runs once, in a work item.
     fn take_apart(self: &Arc<Self>) {
         let reason = Reason::from_number(self.reason.load(Acquire));
+        self.tell_group_down(reason);
         self.llc.lock().close();
         self.llc_event.notify_all();
         for link in self.links() {

@@ -10,7 +10,10 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Full,
+        atomic::{
+            Full,
+            Relaxed, //
+        },
         Arc, //
     },
 };
@@ -24,24 +27,27 @@ use super::{
     link::Link,
     WAIT_STEP_MS, //
 };
-use crate::proto::{
-    group::{
-        judge_delete,
-        pick_other,
-        Awaited,
-        Deletion,
-        FlowId,
-        LinkEvent,
-        LinkState,
-        Rtoken,
-        WAIT_MS, //
-    },
-    ids::Role,
-    llc::{
-        Body,
-        DeleteLink,
-        Opcode, //
-    },
+use crate::{
+    net_ctx::Cause,
+    proto::{
+        group::{
+            judge_delete,
+            pick_other,
+            Awaited,
+            Deletion,
+            FlowId,
+            LinkEvent,
+            LinkState,
+            Rtoken,
+            WAIT_MS, //
+        },
+        ids::Role,
+        llc::{
+            Body,
+            DeleteLink,
+            Opcode, //
+        },
+    }, //
 };
 
 /// How long chains may take to arrive on a link that an exchange ends; then it is lost.
@@ -89,9 +95,12 @@ impl LinkGroup {
 
     /// Moves the connections of a link over which nothing is sent any more.
     fn evacuate(&self, from: &Arc<Link>) {
+        let before = from.conns.load(Relaxed);
         for sink in self.each_conn() {
             sink.on_move(from);
         }
+        let moved = before.saturating_sub(from.conns.load(Relaxed));
+        self.tell_failover(from, u32::try_from(moved).unwrap_or(0));
     }
 
     /// Ends the links that are lost. The work item of [`look_after_losses`](Self::look_after_losses).
@@ -114,7 +123,7 @@ impl LinkGroup {
 
     /// Ends a lost link.
     fn end_lost_link(self: &Arc<Self>, link: &Arc<Link>) {
-        let actions = {
+        let (actions, active) = {
             let mut state = self.llc.lock();
             let last = state.others(Some(link)).next().is_none();
             let Some(column) = state.column(link) else {
@@ -127,10 +136,13 @@ impl LinkGroup {
                 return;
             }
             match column.state.on(LinkEvent::Lost) {
-                Ok(actions) => actions,
+                Ok(actions) => (actions, active),
                 Err(_) => return,
             }
         };
+        if active {
+            self.tell_link_down(link, Cause::LostPath);
+        }
         pr_info!(
             "link {} of group {:#x} is lost\n",
             link.id().get(),
@@ -237,6 +249,13 @@ impl LinkGroup {
         let known = link.is_some() || over.is_none();
         let verdict = judge_delete(self.role(), known, usize::from(other.is_some()));
         let over = over.and_then(|column| self.llc.lock().link(column));
+        let cause = |orderly| {
+            if m.orderly {
+                orderly
+            } else {
+                Cause::LostPath
+            }
+        };
         match (verdict, other) {
             (Deletion::Ignore, _) => {}
             (Deletion::AnswerUnknown, _) => {
@@ -275,7 +294,7 @@ impl LinkGroup {
                     }
                 }
                 if let Some(link) = &link {
-                    self.deleted(link);
+                    self.deleted(link, cause(Cause::Unused));
                 }
             }
             (Deletion::Answer, Some(other)) => {
@@ -286,7 +305,7 @@ impl LinkGroup {
                 Self::response(&over, Body::DeleteLink(DeleteLink { reason: 0, ..m }));
                 over.flush_llc(ANSWER_MS);
                 if let Some(link) = &link {
-                    self.deleted(link);
+                    self.deleted(link, cause(Cause::Peer));
                 }
             }
         }
@@ -314,16 +333,24 @@ impl LinkGroup {
     }
 
     /// The exchange that ends a link is over.
-    fn deleted(self: &Arc<Self>, link: &Arc<Link>) {
-        let actions = match self.llc.lock().column(link) {
+    fn deleted(self: &Arc<Self>, link: &Arc<Link>, cause: Cause) {
+        let outcome = match self.llc.lock().column(link) {
             Some(column) if column.state != LinkState::Ending => {
-                column.state.on(LinkEvent::Deleted).ok()
+                let active = column.state == LinkState::Active;
+                column
+                    .state
+                    .on(LinkEvent::Deleted)
+                    .ok()
+                    .map(|a| (a, active))
             }
             _ => None,
         };
-        let Some(actions) = actions else {
+        let Some((actions, active)) = outcome else {
             return;
         };
+        if active {
+            self.tell_link_down(link, cause);
+        }
         link.take_apart();
         if actions.evacuate {
             // A connection may have come to it meanwhile.

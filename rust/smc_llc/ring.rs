@@ -124,9 +124,16 @@ pub(crate) struct SendRing {
     memory: Arc<SendMemory>,
     /// Its group.
     group: Arc<LinkGroup>,
+    /// Another connection had it before.
+    reused: bool,
 }
 
 impl SendRing {
+    /// Whether another connection had it before.
+    pub(crate) fn is_reused(&self) -> bool {
+        self.reused
+    }
+
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.memory.ring.bytes()
@@ -260,6 +267,7 @@ impl LinkGroup {
             rings.sends.push(memory.clone(), GFP_KERNEL)?;
             return Ok(SendRing {
                 memory,
+                reused: false,
                 group: self.clone(),
             });
         }
@@ -284,6 +292,7 @@ impl LinkGroup {
         memory.returned.store(false, Relaxed);
         Some(SendRing {
             memory: memory.clone(),
+            reused: true,
             group: self.clone(),
         })
     }

@@ -146,9 +146,16 @@ pub(crate) struct Rmb {
     memory: Arc<RmbMemory>,
     /// Its group.
     group: Arc<LinkGroup>,
+    /// Another connection had it before.
+    reused: bool,
 }
 
 impl Rmb {
+    /// Whether another connection had it before.
+    pub(crate) fn is_reused(&self) -> bool {
+        self.reused
+    }
+
     /// Size class.
     pub(crate) fn size(&self) -> RmbeSizeCode {
         self.memory.size
@@ -226,7 +233,7 @@ impl LinkGroup {
             memory.owner.store(IN_USE, Relaxed);
             memory.clone()
         };
-        let rmb = self.rmb_handle(memory);
+        let rmb = self.rmb_handle(memory, true);
         self.validate(&rmb.memory)?;
         Ok(Some(rmb))
     }
@@ -253,15 +260,16 @@ impl LinkGroup {
             }
             rings.rmbs.push(memory.clone(), GFP_KERNEL)?;
         }
-        let rmb = self.rmb_handle(memory);
+        let rmb = self.rmb_handle(memory, false);
         self.validate(&rmb.memory)?;
         Ok(rmb)
     }
 
     /// The handle of an RMB.
-    fn rmb_handle(self: &Arc<Self>, memory: Arc<RmbMemory>) -> Rmb {
+    fn rmb_handle(self: &Arc<Self>, memory: Arc<RmbMemory>, reused: bool) -> Rmb {
         Rmb {
             memory,
+            reused,
             group: self.clone(),
         }
     }

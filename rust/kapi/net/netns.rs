@@ -27,7 +27,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-use super::Zeroed;
+use super::{
+    handle::NetHandle,
+    Zeroed, //
+};
 
 /// A network namespace.
 ///
@@ -130,8 +133,8 @@ pub trait PerNet: Send + Sync + Sized + 'static {
     /// Where the data of a namespace is found.
     fn place() -> &'static PerNetPlace<Self>;
 
-    /// Makes the data of a new namespace.
-    fn new(net: &NetNs) -> Result<Arc<Self>>;
+    /// Makes the data of a new namespace; `handle` is a way to that for those who outlive it.
+    fn new(net: &NetNs, handle: Arc<NetHandle>) -> Result<Arc<Self>>;
 
     /// The namespace goes away: its sockets are closed. May sleep.
     fn exit(&self, net: &NetNs) {
@@ -154,7 +157,20 @@ pub struct PerNetPlace<T: PerNet> {
 unsafe impl<T: PerNet> Sync for PerNetPlace<T> {}
 
 /// What a namespace's slot holds: the kernel allocates it zeroed, so that nothing means "no data yet".
-struct Slot(*const core::ffi::c_void);
+struct Slot {
+    /// The data, of an `Arc` of the place's type.
+    data: *const core::ffi::c_void,
+    /// The way to the namespace, of an `Arc`.
+    handle: *const NetHandle,
+}
+
+impl Slot {
+    /// Without data.
+    const EMPTY: Self = Self {
+        data: ptr::null(),
+        handle: ptr::null(),
+    };
+}
 
 impl<T: PerNet> PerNetPlace<T> {
     /// An empty place.
@@ -214,7 +230,7 @@ impl<T: PerNet> PerNetRegistration<T> {
         // registered: sockets pin the module, and the registration is dropped after all that makes them.
         let slot = unsafe { T::place().slot(net) };
         // SAFETY: The kernel allocated the slot zeroed with the namespace.
-        let data = unsafe { (*slot).0 }.cast::<T>();
+        let data = unsafe { (*slot).data }.cast::<T>();
         // SAFETY: The slot is null or holds the pointer of an `Arc` that lives until the namespace's exit, when no
         // socket is left in it; the borrow is bound to `net`, which keeps that exit away.
         unsafe { data.as_ref() }
@@ -245,11 +261,17 @@ unsafe extern "C" fn init_callback<T: PerNet>(net: *mut bindings::net) -> kernel
     from_result(|| {
         // SAFETY: The kernel hands over a namespace that exists for the time of the call.
         let net = unsafe { NetNs::from_raw(net) };
-        let data = T::new(net)?;
+        // SAFETY: It is closed below, or by the exit of the namespace, which the kernel calls if this succeeds.
+        let handle = unsafe { NetHandle::new(net) }?;
+        let data = T::new(net, handle.clone()).inspect_err(|_| handle.close())?;
         // SAFETY: The kernel allocated the slot before it called us.
         let slot = unsafe { T::place().slot(net) };
+        let full = Slot {
+            data: Arc::into_raw(data).cast(),
+            handle: Arc::into_raw(handle),
+        };
         // SAFETY: Nobody else knows the namespace yet.
-        unsafe { slot.write(Slot(Arc::into_raw(data).cast())) };
+        unsafe { slot.write(full) };
         Ok(0)
     })
 }
@@ -265,12 +287,14 @@ unsafe extern "C" fn exit_callback<T: PerNet>(net: *mut bindings::net) {
     // SAFETY: The slot is freed only after this call.
     let slot = unsafe { T::place().slot(net) };
     // SAFETY: No socket is left in the namespace: nobody else reads the slot.
-    let data = unsafe { slot.replace(Slot(ptr::null())) }.0.cast::<T>();
-    if data.is_null() {
+    let slot = unsafe { slot.replace(Slot::EMPTY) };
+    if slot.data.is_null() {
         return;
     }
+    // SAFETY: The slot owned the reference of this `Arc`: both were stored together.
+    unsafe { Arc::from_raw(slot.handle) }.close();
     // SAFETY: The slot owned the reference of this `Arc`.
-    let data = unsafe { Arc::from_raw(data) };
+    let data = unsafe { Arc::from_raw(slot.data.cast::<T>()) };
     data.exit(net);
 }
 
@@ -295,6 +319,8 @@ mod tests {
     struct Probe {
         /// Whether the namespace is the initial one.
         initial: bool,
+        /// The way to the namespace.
+        handle: Arc<NetHandle>,
     }
 
     /// Where it is.
@@ -305,18 +331,20 @@ mod tests {
             &PLACE
         }
 
-        fn new(net: &NetNs) -> Result<Arc<Self>> {
+        fn new(net: &NetNs, handle: Arc<NetHandle>) -> Result<Arc<Self>> {
             ALIVE.add(1, Relaxed);
             Ok(Arc::new(
                 Self {
                     initial: net.is_initial(),
+                    handle,
                 },
                 GFP_KERNEL,
             )?)
         }
 
         fn exit(&self, net: &NetNs) {
-            if net.is_initial() == self.initial {
+            // It is closed before.
+            if net.is_initial() == self.initial && self.handle.with(|_| ()).is_none() {
                 ALIVE.add(-1, Relaxed);
             }
         }

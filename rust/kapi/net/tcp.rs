@@ -161,7 +161,7 @@ impl TcpSocket {
     }
 
     /// The C sock, which stays the same until release.
-    pub(super) fn sk(&self) -> *mut bindings::sock {
+    pub(in crate::kapi) fn sk(&self) -> *mut bindings::sock {
         // SAFETY: By the type invariant the socket is valid, and nobody changes the field before release.
         unsafe { (*self.as_raw()).sk }
     }

@@ -28,6 +28,7 @@ use smc_bindings as bindings;
 
 use super::{
     dump_answer,
+    event::Sender,
     Attrs,
     Progress, //
 };
@@ -66,6 +67,13 @@ pub trait Family: Sized + 'static {
     const MAX_ATTR: u16;
     /// Its commands.
     const COMMANDS: &'static [Command];
+    /// The names of its groups of listeners.
+    const GROUPS: &'static [&'static CStr] = &[];
+
+    /// Who sends to those groups.
+    fn sender() -> Option<&'static Sender> {
+        None
+    }
 
     /// The command with this number.
     fn command(number: u8) -> Option<&'static Command> {
@@ -269,7 +277,8 @@ unsafe fn put(
 ///
 /// # Invariants
 ///
-/// `family` is registered; it came from a `KBox` that nobody else owns, and points at `_ops` and `_policy`.
+/// `family` is registered; it came from a `KBox` that nobody else owns, and points at `_ops`, `_policy` and `_groups`.
+/// The sender of `F` knows no other family.
 #[must_use]
 pub struct Registration<F: Family> {
     /// What the kernel knows.
@@ -278,6 +287,8 @@ pub struct Registration<F: Family> {
     _ops: KVec<bindings::genl_ops>,
     /// As well.
     _policy: KVec<bindings::nla_policy>,
+    /// As well.
+    _groups: KVec<bindings::genl_multicast_group>,
     /// Whose it is.
     _family: PhantomData<fn() -> F>,
 }
@@ -327,6 +338,12 @@ impl<F: Family> Registration<F> {
             };
             policy.push(any, GFP_KERNEL)?;
         }
+        let mut groups = KVec::with_capacity(F::GROUPS.len(), GFP_KERNEL)?;
+        for name in F::GROUPS {
+            let mut group = bindings::genl_multicast_group::default();
+            copy_name(&mut group.name, name);
+            groups.push(group, GFP_KERNEL)?;
+        }
         let mut family = bindings::genl_family {
             version: u32::from(F::VERSION),
             maxattr: u32::from(F::MAX_ATTR),
@@ -334,6 +351,9 @@ impl<F: Family> Registration<F> {
             n_ops: ops.len() as u8,
             ops: ops.as_ptr(),
             policy: policy.as_ptr(),
+            mcgrps: groups.as_ptr(),
+            // CAST: A small number.
+            n_mcgrps: groups.len() as u8,
             module: kernel::module::this_module::<crate::LocalModule>()
                 .as_ptr()
                 .cast(),
@@ -348,9 +368,7 @@ impl<F: Family> Registration<F> {
             .max()
             .unwrap_or(0)
             .saturating_add(1);
-        for (to, from) in family.name.iter_mut().zip(F::NAME.to_bytes()) {
-            *to = *from as c_char;
-        }
+        copy_name(&mut family.name, F::NAME);
         let family = NonNull::from(KBox::leak(KBox::new(family, GFP_KERNEL)?));
         // SAFETY: The family and its operations live until they are unregistered in drop.
         let outcome = to_result(unsafe { bindings::genl_register_family(family.as_ptr()) });
@@ -359,11 +377,16 @@ impl<F: Family> Registration<F> {
             drop(unsafe { KBox::from_raw(family.as_ptr()) });
             return Err(err);
         }
+        if let Some(sender) = F::sender() {
+            // SAFETY: The family is registered until `drop`, which closes the sender before.
+            unsafe { sender.open(family) };
+        }
         // INVARIANT: It is registered, and the box was given up. Moving a `KVec` does not move what is in it.
         Ok(Self {
             family,
             _ops: ops,
             _policy: policy,
+            _groups: groups,
             _family: PhantomData,
         })
     }
@@ -371,10 +394,22 @@ impl<F: Family> Registration<F> {
 
 impl<F: Family> Drop for Registration<F> {
     fn drop(&mut self) {
+        if let Some(sender) = F::sender() {
+            sender.close();
+        }
         // SAFETY: By the type invariant it is registered.
         unsafe { bindings::genl_unregister_family(self.family.as_ptr()) };
         // SAFETY: By the type invariant the pointer came from a box, and nobody knows it any more.
         drop(unsafe { KBox::from_raw(self.family.as_ptr()) });
+    }
+}
+
+/// Copies a name into a field that is zeroed and longer.
+fn copy_name(field: &mut [c_char], name: &CStr) {
+    let room = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().take(room).zip(name.to_bytes()) {
+        // CAST: Keeps the bits.
+        *to = *from as c_char;
     }
 }
 
