@@ -64,16 +64,20 @@ endif
 
 # Where the tools go: PREFIX, below DESTDIR.
 PREFIX ?= /usr/local
-TOOLS := smc-doctor smc-top smc-run smc-unload
+TOOLS := smc-doctor smc-top smc-run smc-unload smc-persist
 
 .PHONY: install-tools
 install-tools: build/libsmc-run.so ## install the tools and manuals alone, below PREFIX (/usr/local)
 	@install -d "$(DESTDIR)$(PREFIX)/sbin" "$(DESTDIR)$(PREFIX)/lib/smc-rs" \
-		"$(DESTDIR)$(PREFIX)/share/man/man7" "$(DESTDIR)$(PREFIX)/share/man/man8"
+		"$(DESTDIR)$(PREFIX)/share/man/man7" "$(DESTDIR)$(PREFIX)/share/man/man8" \
+		"$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DESTDIR)$(PREFIX)/share/doc/smc-rs/examples"
 	@install -m 755 $(TOOLS:%=scripts/%) "$(DESTDIR)$(PREFIX)/sbin/"
-	@install -m 644 scripts/smcinfo.py build/libsmc-run.so "$(DESTDIR)$(PREFIX)/lib/smc-rs/"
+	@install -m 644 scripts/smcinfo.py scripts/smcreasons.py build/libsmc-run.so "$(DESTDIR)$(PREFIX)/lib/smc-rs/"
 	@install -m 644 docs/man/*.7 "$(DESTDIR)$(PREFIX)/share/man/man7/"
 	@install -m 644 docs/man/*.8 "$(DESTDIR)$(PREFIX)/share/man/man8/"
+	@sed 's|@PREFIX@|$(PREFIX)|' scripts/install.d/smc-persist.service \
+		>"$(DESTDIR)$(PREFIX)/lib/systemd/system/smc-persist.service"
+	@install -m 644 scripts/install.d/*.conf docs/netlink-specs/*.yaml "$(DESTDIR)$(PREFIX)/share/doc/smc-rs/examples/"
 	@echo "installed $(TOOLS) in $(DESTDIR)$(PREFIX)/sbin"
 
 build/libsmc-run.so: scripts/smc_run_preload.c

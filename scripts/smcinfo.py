@@ -6,44 +6,30 @@ import socket
 import struct
 import sys
 
+from smcreasons import REASONS
+
 NETLINK_SOCK_DIAG, NETLINK_GENERIC = 4, 16
-F_REQUEST, F_DUMP = 1, 0x300
+F_REQUEST, F_ACK, F_DUMP = 1, 4, 0x300
+F_CAPPED, F_ACK_TLVS = 0x100, 0x200
+SOL_NETLINK, NETLINK_EXT_ACK = 270, 11
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 AF_SMC = 43
-GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID = 6, 7, 8, 9
+GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID, GET_PEERS = 6, 7, 8, 9, 70
 
 STATES = {1: "ACTIVE", 2: "INIT", 7: "CLOSED", 10: "LISTEN", 20: "PEERCLOSEWAIT1", 21: "PEERCLOSEWAIT2",
           22: "APPCLOSEWAIT1", 23: "APPCLOSEWAIT2", 24: "APPFINCLOSEWAIT", 25: "PEERFINCLOSEWAIT",
           26: "PEERABORTWAIT", 27: "PROCESSABORT"}
 
-REASONS = {
-    0x01010000: ("out of memory", "free memory, or make net.smc.wmem and net.smc.rmem smaller"),
-    0x02010000: ("the first message over RDMA did not come through",
-                 "let UDP port 4791 through all firewalls on the way, and compare the MTU of both interfaces"),
-    0x02020000: ("the peer's second link did not come in time", "look at the second RDMA device of both hosts"),
-    0x03000000: ("the two ends are configured in different ways", "look at the peer's version and settings"),
-    0x03010000: ("the other side did not answer the SMC option",
-                 "load the module there, and let the program there use SMC; a middlebox or SYN cookies can strip the option"),
-    0x03020000: ("an IPsec policy covers the connection", "nothing: what it protects must not go round it"),
-    0x03030000: ("there is no SMC device", "see the finding on devices"),
-    0x03030002: ("no usable RDMA device on this side, or the connection is one of IPv6",
-                 "give the interface of the route an RDMA device (rdma link), and use IPv4"),
-    0x03030004: ("the peer's offer lacks version 2", "configure the peer for SMC version 2"),
-    0x03030007: ("no usable SMC-D device", "nothing: this is SMC-R"),
-    0x03030008: ("no enterprise id in common", "add one id on both hosts (smcr ueid add)"),
-    0x03040000: ("the peer wants a mode that is not supported", "configure the peer for SMC-R version 2"),
-    0x03060000: ("Fast Open was asked for", "switch TCP Fast Open off in the program"),
-    0x030c0000: ("the peer speaks only version 1", "configure the peer for SMC version 2"),
-    0x030e0000: ("no route for RDMA to the peer's device", "look at the route and the neighbour entry of the peer"),
-    0x030f0000: ("one side reaches the other through a gateway, the other directly", "compare netmasks and routes"),
-    0x03f00000: ("net.smc.tcp2smc_allow or _deny excludes the port", "change the lists, if that is not meant"),
-    0x05000000: ("the peer declined", "look at the peer: its own statistics have the reason"),
-}
+# Counters that other implementations lack, by the number of their attribute.
+OWN = ("aborts_peer", "aborts_link", "aborts_violation", "aborts_local", "aborts_unread", "aborts_timeout",
+       "handshake_timeouts", "hooks_added", "hooks_removed", "groups_up", "groups_down", "links_up", "links_down",
+       "connections_moved")
 
 
 def reason(code):
     """What a reason means, and what to do."""
-    return REASONS.get(code, (f"reason 0x{code:08x}", "look at both hosts' kernel logs"))
+    unknown = ("UNKNOWN", f"reason 0x{code:08x}", "look at both hosts' kernel logs")
+    return REASONS.get(code, unknown)[1:]
 
 
 def attrs(data):
@@ -70,6 +56,10 @@ class Missing(Exception):
     """The module is not there."""
 
 
+class Refused(Exception):
+    """The module did not do it: why in words."""
+
+
 def ask(sock, kind, payload):
     """The payloads of the answers to a dump."""
     sock.send(struct.pack("IHHII", 16 + len(payload), kind, F_REQUEST | F_DUMP, 1, 0) + payload)
@@ -89,9 +79,9 @@ def ask(sock, kind, payload):
 class Module:
     """The module in this network namespace."""
 
-    def __init__(self):
+    def __init__(self, family=b"SMC_GEN_NETLINK"):
         self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
-        name = attrs_of(2, b"SMC_GEN_NETLINK\0")
+        name = attrs_of(2, family + b"\0")
         payload = struct.pack("BBH", 3, 1, 0) + name
         self.sock.send(struct.pack("IHHII", 16 + len(payload), 16, F_REQUEST, 1, 0) + payload)
         data = self.sock.recv(1 << 16)
@@ -102,6 +92,19 @@ class Module:
 
     def dump(self, command):
         return [attrs(payload[4:]) for payload in ask(self.sock, self.family, struct.pack("BBH", command, 1, 0))]
+
+    def change(self, command, *values):
+        """Does what changes something; values are pairs of an attribute and its bytes."""
+        payload = struct.pack("BBH", command, 1, 0) + b"".join(attrs_of(*value) for value in values)
+        self.sock.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
+        self.sock.send(struct.pack("IHHII", 16 + len(payload), self.family, F_REQUEST | F_ACK, 1, 0) + payload)
+        data = self.sock.recv(1 << 16)
+        flags, code = struct.unpack("H", data[6:8])[0], -struct.unpack("i", data[16:20])[0]
+        if code:
+            # The request comes back, whole or its head alone, and then why.
+            rest = data[36:] if flags & F_CAPPED else data[20 + struct.unpack("I", data[20:24])[0]:]
+            why = text(attrs(rest).get(1, b"")) if flags & F_ACK_TLVS else ""
+            raise Refused(why or os.strerror(code))
 
     def devices(self):
         """Name, and for each port: number of the interface, whether it is up, links."""
@@ -123,6 +126,17 @@ class Module:
             found.append(("server" if row[1][0] else "client", number(row[4]), number(row.get(64, row[5]))))
         return found
 
+    def peers(self):
+        """Address, and connections by side and way, of the peers of late."""
+        found = {}
+        for message in self.dump(GET_PEERS):
+            row = attrs(message[64])
+            family = socket.AF_INET if len(row[1]) == 4 else socket.AF_INET6
+            found[socket.inet_ntop(family, row[1])] = {
+                ("client", "rdma"): number(row[2]), ("server", "rdma"): number(row[3]),
+                ("client", "tcp"): number(row[4]), ("server", "tcp"): number(row[5])}
+        return found
+
     def stats(self):
         """Counters of SMC-R by a stable name."""
         top = attrs(self.dump(GET_STATS)[0][7])
@@ -132,8 +146,11 @@ class Module:
         found = {name: number(tech[kind]) for kind, name in names.items()}
         for kind, way in ((5, "send"), (6, "receive")):
             events = attrs(tech[kind])
-            for event, name in ((1, "small_peer"), (2, "small"), (3, "full_peer"), (4, "full")):
+            for event, name in ((1, "small_peer"), (2, "small"), (3, "full_peer"), (4, "full"), (5, "reused"), (6, "new"),
+                                (7, "degraded")):
                 found[f"{way}_ring_{name}"] = number(events[event])
+        own = attrs(top.get(64, b""))
+        found.update((name, number(own[kind])) for kind, name in enumerate(OWN, 1) if kind in own)
         found["handshake_errors_client"], found["handshake_errors_server"] = number(top[3]), number(top[4])
         return found, {"receive": number(tech[20]), "send": number(tech[21])}
 

@@ -17,10 +17,11 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 
-from caserun import enter, run
+from caserun import Skip, enter, run
 
 IPPROTO_SMC, SO_PROTOCOL = 256, 38
 CLIENT, SERVER = sys.argv[1:3]
@@ -352,6 +353,78 @@ def run_with_wrong_arguments():
     assert tool(CLIENT, "smc-run", "--help")[0] == 0
 
 
+def persist_saves_and_restores():
+    path = f"/run/smct-persist-{os.getpid()}"
+
+    def persist(verb, *options):
+        return tool(CLIENT, "smc-persist", *options, verb)
+
+    def write(text):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+
+    head = "# Enterprise ids and physical networks of SMC: see smc-persist(8).\n"
+    plain = head + "ueid SMC-RS.DEFAULT\n"
+    mine = head + ("ueid MY.COMPANY\nueid OTHER\nueid THIRD\nueid FOURTH\npnet NET1 eth veth0\npnet NET1 ib mlx5_0 2\n"
+                   "pnet N2 eth n/a\n")
+    try:
+        assert persist("show") == (0, plain, "")
+        assert persist("save", "-f", path)[0] == 0
+        with open(path, encoding="ascii") as f:
+            assert f.read() == plain
+        write(mine + "  # with a remark\n\n")
+        for _ in range(2):
+            assert persist("restore", "-f", path) == (0, "", ""), persist("restore", "-f", path)
+            assert persist("show") == (0, mine, ""), persist("show")
+        # Without ids the ids stay.
+        write("pnet N3 ib rxe0 1\n")
+        assert persist("restore", "-f", path)[0] == 0
+        assert persist("show")[1] == mine.split("pnet")[0] + "pnet N3 ib rxe0 1\n", persist("show")
+        # What cannot be is said, and the rest is done.
+        write("ueid MY.COMPANY\nueid lower\npnet N_4 eth veth0\npnet N5 eth veth0\n")
+        status, out, err = persist("restore", "-f", path)
+        assert (status, out) == (1, "") and "ueid lower: an id has" in err and "pnet N_4 eth veth0: an id of" in err, err
+        assert persist("show")[1] == head + "ueid MY.COMPANY\npnet N5 eth veth0\n", persist("show")
+        # A file with a line that is none changes nothing.
+        for bad in ("ueid\n", "ueid A B\n", "pnet N eth\n", "pnet N ib d 3\n", "pnet N usb d\n", "what\n"):
+            write("ueid A\n" + bad)
+            status, _, err = persist("restore", "-f", path)
+            assert status == 1 and "line 2" in err, (bad, err)
+        assert persist("show")[1] == head + "ueid MY.COMPANY\npnet N5 eth veth0\n"
+        assert persist("restore", "-f", path + "none")[0] == 1
+        # Not everybody may.
+        write(plain)
+        status, _, err = tool(CLIENT, "smc-persist", "-f", path, "restore", uid=65534)
+        assert status == 1 and "not permitted" in err, err
+        for wrong in ([], ["save", "show"], ["-f"], ["what"]):
+            assert tool(CLIENT, "smc-persist", *wrong)[0] == 2, wrong
+    finally:
+        write(plain)
+        assert persist("restore", "-f", path)[0] == 0
+        os.unlink(path)
+    assert persist("show") == (0, plain, "")
+
+
+def persist_is_installed_as_a_unit():
+    top = os.path.join(TOOLS, "..")
+    if not os.path.exists(os.path.join(top, "Makefile")):
+        raise Skip("this is no checkout")
+    with tempfile.TemporaryDirectory() as root:
+        subprocess.run(["make", "-s", "-C", top, "install-tools", f"DESTDIR={root}", "PREFIX=/opt/smc"], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(f"{root}/opt/smc/lib/systemd/system/smc-persist.service", encoding="ascii") as f:
+            lines = f.read().splitlines()
+        starts = [line.split("=", 1)[1].split() for line in lines if line.startswith("ExecStart=")]
+        assert starts == [["/opt/smc/sbin/smc-persist", "restore"]], starts
+        assert "ConditionPathExists=/etc/smc-rs.conf" in lines and "@" not in "".join(lines)
+        # It works where it was installed.
+        enter(CLIENT)
+        done = subprocess.run([root + starts[0][0], "show"], check=True, stdout=subprocess.PIPE, text=True)
+        assert "ueid SMC-RS.DEFAULT" in done.stdout
+        for name in ("modules-load.conf", "sysctl.conf", "SMC_PNETID.yaml"):
+            assert os.path.getsize(f"{root}/opt/smc/share/doc/smc-rs/examples/{name}")
+
+
 def doctor_without_the_module():
     unload = os.environ.get("SMC_UNLOAD", os.path.join(TOOLS, "smc-unload"))
     subprocess.run([unload, "--quiet"], check=True)
@@ -375,4 +448,4 @@ def doctor_without_the_module():
 
 
 if __name__ == "__main__":
-    sys.exit(run(globals(), ("doctor_", "top_", "run_")))
+    sys.exit(run(globals(), ("doctor_", "top_", "run_", "persist_")))
