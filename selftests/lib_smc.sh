@@ -14,6 +14,7 @@
 #                     (cases that need SMC-R are skipped then in any case)
 #   SMC_SLOW          how many times slower than usual the machine is (a whole
 #                     number): time limits are that much longer
+#   SMC_CONNECTIONS   how many connections smc_netlink lists at once (default: 300)
 #   SMC_AS_TCP        use TCP sockets in place of SMC sockets, to test the tests
 
 ksft_pass=0
@@ -296,12 +297,13 @@ log_start() {
 
 # Lines above notice level since log_start, without those that every module
 # from outside the kernel tree causes, and what the RDMA core says about an rxe
-# device whose network device has gone, or rxe about a path that is dead.
+# device whose network device has gone, rxe about a path that is dead, or the
+# kernel about where bpftrace looks for tracepoints.
 log_lines() {
 	dmesg --level=emerg,alert,crit,err,warn,info --decode --nopager 2>/dev/null |
 		sed "1,/$log_mark/d" |
 		grep -E '^[a-z]+ *:(emerg|alert|crit|err|warn) *:' |
-		grep -vE 'loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)|non-flush error status = 12'
+		grep -vE 'loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)|non-flush error status = 12|Automounting of tracing to debugfs'
 }
 
 log_check() { # name of the case

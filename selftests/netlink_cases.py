@@ -12,6 +12,7 @@ import itertools
 import os
 import platform
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -30,12 +31,15 @@ CLIENT_IP, SERVER_IP = "10.77.0.1", "10.77.0.2"
 DEFAULT_EID = b"SMC-RS.DEFAULT".ljust(32)
 
 NETLINK_SOCK_DIAG, NETLINK_GENERIC = 4, 16
-SOL_NETLINK, NETLINK_EXT_ACK = 270, 11
+SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NETLINK_EXT_ACK = 270, 1, 11
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 F_REQUEST, F_MULTI, F_ACK, F_DUMP = 1, 2, 4, 0x300
 GET_SYS_INFO, GET_LGR_SMCR, GET_LINK_SMCR, GET_LGR_SMCD, GET_DEV_SMCD, GET_DEV_SMCR, GET_STATS, GET_FBACK = range(1, 9)
 DUMP_UEID, ADD_UEID, REMOVE_UEID, FLUSH_UEID, DUMP_SEID, ENABLE_SEID, DISABLE_SEID = range(9, 16)
-DUMP_HS, ENABLE_HS, DISABLE_HS = 16, 17, 18
+DUMP_HS, ENABLE_HS, DISABLE_HS, GET_PEER_STATS = 16, 17, 18, 70
+EVENT_FALLBACK, EVENT_LGR_UP, EVENT_LGR_DOWN, EVENT_LINK_UP, EVENT_LINK_DOWN, EVENT_FAILOVER = range(64, 70)
+# A lost path, or the peer's word.
+CAUSES = [struct.pack("I", cause) for cause in (3, 5)]
 PNET_GET, PNET_ADD, PNET_DEL, PNET_FLUSH = 1, 2, 3, 4
 
 
@@ -427,6 +431,10 @@ def netlink_link_groups():
     pnet().do(PNET_FLUSH)
 
 
+OWN = ("abort-peer", "abort-link", "abort-violation", "abort-local", "abort-unread", "abort-timeout", "handshake-timeout",
+       "hooks-added", "hooks-removed", "groups-up", "groups-down", "links-up", "links-down", "conns-moved")
+
+
 def counters(namespace):
     """All counters of SMC-R, nests as lists, and of the handshakes."""
     messages = system(namespace).dump(GET_STATS)
@@ -434,7 +442,7 @@ def counters(namespace):
     (kind, value), = attrs(messages[0])
     assert kind == 7
     top = table(value)
-    assert set(top) == {1, 2, 3, 4}, top
+    assert set(top) == {1, 2, 3, 4, 64}, top
     for tech in (1, 2):
         about = table(top[tech])
         assert set(about) == set(range(1, 22)), sorted(about)
@@ -452,6 +460,8 @@ def counters(namespace):
     for nest in range(1, 7):
         found[nest] = [number(value) for _, value in sorted(table(about[nest]).items())]
     found["errors"] = [number(top[3]), number(top[4])]
+    assert list(table(top[64])) == list(range(1, len(OWN) + 1)), top[64]
+    found["own"] = {OWN[kind - 1]: number(value) for kind, value in table(top[64]).items()}
     return found
 
 
@@ -480,6 +490,11 @@ def netlink_statistics():
         a, b = before[name][kind], after[name][kind]
         return [y - x for x, y in zip(a, b)] if isinstance(a, list) else b - a
 
+    # Each connection has one ring of each kind, that was there or is new, of the size that it wants.
+    for name, nest in itertools.product((CLIENT, SERVER), (5, 6)):
+        reused, new, degraded = grown(name, nest)[4:]
+        assert (reused + new, degraded) == (1, 0), (name, nest, grown(name, nest))
+
     assert (grown(CLIENT, 8), grown(CLIENT, 10)) == (1, 0)
     assert (grown(SERVER, 8), grown(SERVER, 10)) == (0, 1)
     assert (grown(CLIENT, 14), grown(CLIENT, 13), grown(CLIENT, 15)) == (1, 1, 1)
@@ -495,6 +510,204 @@ def netlink_statistics():
     while any(counters(name)[way] > before[name][way] for name in (CLIENT, SERVER) for way in (20, 21)):
         assert time.monotonic() < end, "rings stay in use"
         time.sleep(0.2)
+
+
+def netlink_statistics_of_rings():
+    wires = SecondDevices()
+    with wires:
+        # No group is left, and so no ring.
+        wires.renew()
+        ring = {}
+        for turn in ("new", "reused"):
+            before = {name: counters(name) for name in (CLIENT, SERVER)}
+            pairs = [pair() for _ in range(2)] if turn == "new" else [pair()]
+            for client, server, _ in pairs:
+                exchange(client, server)
+            ring[turn] = {(name, nest): [b - a for a, b in zip(before[name][nest], counters(name)[nest])][4:]
+                          for name in (CLIENT, SERVER) for nest in (5, 6)}
+            for some in pairs:
+                for sock in some:
+                    sock.close()
+            # They come back when both ends have said their last word, and a work item has seen it.
+            end = time.monotonic() + 20
+            while any(counters(name)[way] for name in (CLIENT, SERVER) for way in (20, 21)):
+                assert time.monotonic() < end, "rings stay in use"
+                time.sleep(0.1)
+            time.sleep(1)
+        assert set(map(tuple, ring["new"].values())) == {(0, 2, 0)}, ring
+        assert set(map(tuple, ring["reused"].values())) == {(1, 0, 0)}, ring
+
+
+def netlink_statistics_of_our_own():
+    wires = SecondDevices()
+    with wires as second:
+        # Other networks: there are no second links.
+        for namespace in (CLIENT, SERVER):
+            ib_row(namespace, NET_B, second[namespace])
+        wires.renew()
+        before = {name: counters(name)["own"] for name in (CLIENT, SERVER)}
+
+        def grown(**wanted):
+            """Both sides' counters have grown by so much, or will soon have."""
+            end = time.monotonic() + 30
+            while True:
+                found = {name: {key: value - before[name][key] for key, value in counters(name)["own"].items()
+                                if value != before[name][key] and not key.startswith("hooks")}
+                         for name in (CLIENT, SERVER)}
+                expected = {name: {key.replace("_", "-"): value for key, value in wanted[side].items()}
+                            for name, side in ((CLIENT, "client"), (SERVER, "server"))}
+                if found == expected:
+                    return
+                assert time.monotonic() < end, found
+                time.sleep(0.2)
+
+        up = {"groups_up": 1, "links_up": 1}
+        client, server, listener = pair()
+        exchange(client, server)
+        grown(client=up, server=up)
+        # Closed with data unread: the other end sees an abort.
+        client.sendall(b"unread")
+        select.select([server], [], [], 60)
+        server.close()
+        grown(client={**up, "abort_peer": 1}, server={**up, "abort_unread": 1})
+        client.close()
+        # Both sides' devices go, and with them link, group and connection.
+        client, server, listener = pair()
+        exchange(client, server)
+        wires.renew()
+        gone = {"groups_down": 1, "links_down": 1}
+        # The client's device went first, and it said so.
+        grown(client={**up, **gone, "abort_link": 1, "abort_peer": 1},
+              server={**up, **gone, "abort_peer": 1, "abort_unread": 1})
+        for sock in (client, server, listener):
+            sock.close()
+    enter(CLIENT)
+    namespace = CLIENT + "h"
+    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
+    try:
+        enter(namespace)
+        assert counters(namespace)["own"]["hooks-added"] == 0
+        with open("/proc/sys/net/smc/hook_timeout", "w", encoding="ascii") as f:
+            f.write("0")
+        for count in (1, 2):
+            for sock in pair(at=namespace):
+                sock.close()
+            end = time.monotonic() + 30
+            while counters(namespace)["own"]["hooks-removed"] < count:
+                assert time.monotonic() < end, counters(namespace)["own"]
+                time.sleep(0.1)
+            assert counters(namespace)["own"]["hooks-added"] == count
+    finally:
+        enter(CLIENT)
+        os.system(f"ip netns del {namespace}")
+
+
+def events(namespace):
+    """A socket that gets the events of a namespace."""
+    family = system(namespace)
+    family.send(16, F_REQUEST, struct.pack("BBH", 3, 1, 0) + attr(2, b"SMC_GEN_NETLINK\0"))
+    _, _, payload = next(family.answers())
+    groups = [table(value) for _, value in attrs(table(payload[4:])[7])]
+    group, = [number(about[2]) for about in groups if about[1] == b"events\0"]
+    family.sock.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
+    return family
+
+
+def told(family, seconds=30):
+    """The next event: command and attributes; nothing if none comes."""
+    family.sock.settimeout(seconds)
+    try:
+        data = family.sock.recv(1 << 16)
+    except TimeoutError:
+        return None
+    length, kind, flags, _, port = struct.unpack("IHHII", data[:16])
+    assert (kind, flags, port) == (family.family, 0, 0) and length == len(data), data.hex()
+    assert data[17] == 1, data.hex()
+    return data[16], table(data[20:])
+
+
+def netlink_events_of_fallbacks():
+    listening = {name: events(name) for name in (CLIENT, SERVER)}
+    system(SERVER).do(FLUSH_UEID)
+    try:
+        client, server, _ = pair()
+        exchange(client, server)
+        # Who joined nothing gets nothing.
+        assert told(system(CLIENT), 0.2) is None
+        here, there = client.getsockname(), server.getsockname()
+        assert told(listening[SERVER]) == (EVENT_FALLBACK, {
+            1: b"\1", 2: struct.pack("I", NOUEID), 3: struct.pack("I", 0), 4: socket.inet_aton(here[0]),
+            5: struct.pack("H", here[1])})
+        assert told(listening[CLIENT]) == (EVENT_FALLBACK, {
+            1: b"\0", 2: struct.pack("I", PEERDECL), 3: struct.pack("I", NOUEID), 4: socket.inet_aton(there[0]),
+            5: struct.pack("H", there[1])})
+        # One each, and another namespace's are not told.
+        assert [told(family, 0.2) for family in listening.values()] == [None, None]
+    finally:
+        system(SERVER).do(ADD_UEID, attr(1, DEFAULT_EID))
+    client, _, _ = ipv6_pair()
+    kind, about = told(listening[CLIENT])
+    assert kind == EVENT_FALLBACK and about[4] == socket.inet_pton(socket.AF_INET6, "fd77::2"), about
+
+
+def ipv6_pair():
+    """A connection by IPv6, which is one of TCP."""
+    enter(SERVER)
+    listener = socket.socket(socket.AF_INET6, proto=IPPROTO_SMC)
+    listener.bind(("fd77::2", 0))
+    listener.listen()
+    enter(CLIENT)
+    client = socket.socket(socket.AF_INET6, proto=IPPROTO_SMC)
+    client.connect(listener.getsockname()[:2])
+    return client, listener.accept()[0], listener
+
+
+def netlink_events_of_links():
+    wires = SecondDevices()
+    with wires as second:
+        wires.renew()
+        listening = {name: events(name) for name in (CLIENT, SERVER)}
+        client, server, _ = pair()
+        exchange(client, server)
+        seen = {}
+        devices = {name.encode() for name in (CLIENT, SERVER, *second.values())}
+        for name, sock in ((CLIENT, client), (SERVER, server)):
+            group = struct.pack("I", struct.unpack("8I", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 32))[7])
+
+            def link(device):
+                return {6: group, 8: device.encode() + b"\0", 9: b"\1"}
+
+            def without_id(event):
+                return event[0], {kind: value for kind, value in event[1].items() if kind != 7}
+
+            assert told(listening[name]) == (EVENT_LGR_UP, {6: group})
+            assert without_id(told(listening[name])) == (EVENT_LINK_UP, link(name))
+            assert without_id(told(listening[name])) == (EVENT_LINK_UP, link(second[name]))
+            seen[name] = group, link
+        # The first link goes: the connection moves to the other one. Another may come on the one device that is left.
+        subprocess.run(["rdma", "link", "delete", CLIENT], check=True)
+        for name in (CLIENT, SERVER):
+            group, link = seen[name]
+            found = [without_id(told(listening[name])) for _ in range(2)]
+            down, moved = sorted(found)
+            assert down[0] == EVENT_LINK_DOWN and down[1].pop(10) in CAUSES and down[1] == link(name), found
+            assert moved == (EVENT_FAILOVER, {**link(name), 11: struct.pack("I", 1)}), found
+        exchange(client, server)
+        # And that device.
+        subprocess.run(["rdma", "link", "delete", second[CLIENT]], check=True)
+        for name in (CLIENT, SERVER):
+            group, link = seen[name]
+            links = 1
+            while True:
+                kind, about = told(listening[name], 60)
+                assert about.pop(6) == group
+                if kind == EVENT_LGR_DOWN:
+                    assert about.pop(10) in CAUSES and not about, about
+                    break
+                assert kind in (EVENT_LINK_UP, EVENT_LINK_DOWN, EVENT_FAILOVER), kind
+                assert kind != EVENT_LINK_DOWN or about[10] in CAUSES and about[8][:-1] in devices, about
+                links += {EVENT_LINK_UP: 1, EVENT_LINK_DOWN: -1}.get(kind, 0)
+            assert links == 0, links
 
 
 def fallbacks(namespace):
@@ -534,6 +747,61 @@ def netlink_fallback_statistics():
         for sock in (client, server, listener):
             sock.close()
     finally:
+        os.system(f"ip netns del {namespace}")
+
+
+def peers(namespace):
+    """By address: connections by RDMA and by TCP, each as client and as server, and the last reason."""
+    found = {}
+    for message in system(namespace).dump(GET_PEER_STATS):
+        (kind, value), = attrs(message)
+        row = table(value)
+        assert kind == 64 and set(row) == {1, 2, 3, 4, 5, 6} and row[1] not in found, row
+        found[row[1]] = tuple(number(row[n]) for n in (2, 3, 4, 5, 6))
+    return found
+
+
+def netlink_peer_statistics():
+    def grown(namespace, address):
+        new, old = peers(namespace)[address], before[namespace].get(address, (0, 0, 0, 0))
+        return tuple(a - b for a, b in zip(new[:4], old)), new[4]
+
+    before = {name: peers(name) for name in (CLIENT, SERVER)}
+    addresses = {name: socket.inet_aton(ip) for name, ip in ((CLIENT, SERVER_IP), (SERVER, CLIENT_IP))}
+    for _ in range(2):
+        exchange(*pair()[:2])
+    system(SERVER).do(FLUSH_UEID)
+    try:
+        exchange(*pair()[:2])
+    finally:
+        system(SERVER).do(ADD_UEID, attr(1, DEFAULT_EID))
+    assert grown(CLIENT, addresses[CLIENT]) == ((2, 0, 1, 0), PEERDECL), peers(CLIENT)
+    assert grown(SERVER, addresses[SERVER]) == ((0, 2, 0, 1), NOUEID), peers(SERVER)
+    ipv6_pair()
+    assert peers(CLIENT)[socket.inet_pton(socket.AF_INET6, "fd77::2")][2] >= 1
+    namespace = CLIENT + "p"
+    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
+    try:
+        enter(namespace)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        # With the listener's address, which is the clients' peer, 256 are remembered. Of those the first comes again, and
+        # then one more.
+        for n in [*range(255), 0, 256]:
+            client = socket.socket(proto=IPPROTO_SMC)
+            client.bind((f"127.0.1.{n}" if n < 256 else "127.0.2.1", 0))
+            client.connect(listener.getsockname())
+            listener.accept()[0].close()
+            client.close()
+        found = peers(namespace)
+        assert len(found) == 256, len(found)
+        assert found[socket.inet_aton("127.0.1.0")][3] == 2, found[socket.inet_aton("127.0.1.0")]
+        for n, there in ((1, False), (2, True), (254, True)):
+            assert (socket.inet_aton(f"127.0.1.{n}") in found) == there, n
+        assert socket.inet_aton("127.0.2.1") in found
+    finally:
+        enter(CLIENT)
         os.system(f"ip netns del {namespace}")
 
 
@@ -582,6 +850,189 @@ def netlink_pnet():
     family.do(PNET_FLUSH)
 
 
+def on_device(sock):
+    """Mode, and the name of the RDMA device of a connection."""
+    known = struct.unpack("16I2Q2I64s", sock.getsockopt(SOL_SMC, SMC_RS_INFO, 152))
+    return known[1], known[20].rstrip(b"\0").decode()
+
+
+class SecondDevices:
+    """In each namespace a second interface, macv0, on the same wire, with an address of the same network and an RDMA
+    device of its own, whose names are the keys of the answer.
+    """
+
+    def __enter__(self):
+        self.names = {CLIENT: CLIENT + "m", SERVER: SERVER + "m"}
+        for namespace, address in ((CLIENT, "10.77.0.11"), (SERVER, "10.77.0.12")):
+            for command in ("sysctl -q net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
+                            "ip link add macv0 link veth0 type macvlan mode bridge",
+                            f"ip addr add {address}/24 dev macv0", "ip link set macv0 up",
+                            f"rdma link add {self.names[namespace]} type rxe netdev macv0"):
+                inside(namespace, command)
+        return self.names
+
+    def renew(self):
+        """All devices go and come again, so that no link group is left."""
+        for namespace, second in self.names.items():
+            for name, netdev in ((namespace, "veth0"), (second, "macv0")):
+                subprocess.run(["rdma", "link", "delete", name], check=True)
+                inside(namespace, f"rdma link add {name} type rxe netdev {netdev}")
+
+    def __exit__(self, *_):
+        for namespace, name in self.names.items():
+            pnet(namespace).do(PNET_FLUSH)
+            if not os.path.exists(f"/sys/class/infiniband/{namespace}"):
+                inside(namespace, f"rdma link add {namespace} type rxe netdev veth0")
+            subprocess.run(["rdma", "link", "delete", name], check=False)
+            subprocess.run(["ip", "-n", namespace, "link", "del", "macv0"], check=False)
+
+
+def inside(namespace, command):
+    subprocess.run(["ip", "netns", "exec", namespace] + command.split(), check=True)
+
+
+def eth_row(namespace, network, name):
+    pnet(namespace).do(PNET_ADD, attr(1, network) + attr(2, name.encode() + b"\0"))
+
+
+def ib_row(namespace, network, name, port=1):
+    pnet(namespace).do(PNET_ADD, attr(1, network) + attr(3, name.encode() + b"\0") + attr(4, bytes([port])))
+
+
+NET_A, NET_B = b"NETA\0", b"NETB\0"
+
+
+def netlink_pnet_chooses_the_device_of_the_first_link():
+    wires = SecondDevices()
+    with wires as second:
+        def devices():
+            # The first connection of a group is on its first link.
+            wires.renew()
+            client, server, _ = pair()
+            exchange(client, server)
+            return on_device(client), on_device(server)
+
+        def smc(of_client, of_server):
+            return (MODE_SMC, of_client), (MODE_SMC, of_server)
+
+        # Without a table a connection takes the device of its own interface.
+        found = devices()
+        assert found == smc(CLIENT, SERVER), found
+        # In either role for itself.
+        eth_row(CLIENT, NET_A, "veth0")
+        ib_row(CLIENT, NET_A, second[CLIENT])
+        found = devices()
+        assert found == smc(second[CLIENT], SERVER), found
+        pnet(CLIENT).do(PNET_FLUSH)
+        eth_row(SERVER, NET_A, "veth0")
+        ib_row(SERVER, NET_A, second[SERVER])
+        found = devices()
+        assert found == smc(CLIENT, second[SERVER]), found
+        # Ids of ports alone change nothing: the device of the interface serves one without an id.
+        pnet(SERVER).do(PNET_FLUSH)
+        ib_row(SERVER, NET_A, SERVER)
+        ib_row(SERVER, NET_B, second[SERVER])
+        found = devices()
+        assert found == smc(CLIENT, SERVER), found
+        # No port has the interface's id: the one of another, of none, and another port of the device.
+        pnet(SERVER).do(PNET_FLUSH)
+        eth_row(SERVER, NET_A, "veth0")
+        ib_row(SERVER, NET_A, second[SERVER], 2)
+        ib_row(SERVER, NET_B, SERVER)
+        client, server, _ = pair()
+        assert info(server) == (MODE_TCP, NOSMCRDEV, 0), info(server)
+        assert info(client) == (MODE_TCP, PEERDECL, NOSMCRDEV), info(client)
+        exchange(client, server)
+        pnet(SERVER).do(PNET_FLUSH)
+        eth_row(CLIENT, NET_A, "veth0")
+        client, server, _ = pair()
+        assert info(client) == (MODE_TCP, NOSMCRDEV, 0), info(client)
+        assert info(server) == (MODE_TCP, PEERDECL, NOSMCRDEV), info(server)
+        exchange(client, server)
+
+
+def netlink_pnet_of_the_interface_below_counts():
+    wires = SecondDevices()
+    with wires as second:
+        enter(SERVER)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind((SERVER_IP, 0))
+        listener.listen()
+        listener.settimeout(60)
+        subprocess.run(["ip", "-n", CLIENT, "route", "add", f"{SERVER_IP}/32", "dev", "macv0", "src", "10.77.0.11"],
+                       check=True)
+
+        def device():
+            wires.renew()
+            enter(CLIENT)
+            client = socket.socket(proto=IPPROTO_SMC)
+            client.settimeout(60)
+            client.connect(listener.getsockname())
+            assert client.getsockname()[0] == "10.77.0.11", client.getsockname()
+            exchange(client, listener.accept()[0])
+            return on_device(client)
+
+        found = device()
+        assert found == (MODE_SMC, second[CLIENT]), found
+        # macv0 itself has an id.
+        eth_row(CLIENT, NET_A, "macv0")
+        found = device()
+        assert found == (MODE_TCP, ""), found
+        ib_row(CLIENT, NET_A, second[CLIENT])
+        found = device()
+        assert found == (MODE_SMC, second[CLIENT]), found
+        # veth0, on which it lies, goes before.
+        eth_row(CLIENT, NET_B, "veth0")
+        found = device()
+        assert found == (MODE_TCP, ""), found
+        pnet(CLIENT).do(PNET_DEL, attr(1, NET_A))
+        ib_row(CLIENT, NET_B, second[CLIENT])
+        found = device()
+        assert found == (MODE_SMC, second[CLIENT]), found
+
+
+def netlink_pnet_chooses_the_device_of_the_second_link():
+    wires = SecondDevices()
+    with wires as second:
+        def links():
+            """Most links of the group of a new connection, and the devices of those that its server has in the end."""
+            wires.renew()
+            client, server, _ = pair()
+            exchange(client, server)
+            group = struct.unpack("8I", server.getsockopt(SOL_SMC, SMC_RS_INFO, 32))[7]
+            most = table(link_groups(SERVER)[group][0][8])[3][0]
+            end = time.monotonic() + 30
+            while True:
+                found = {link[2].rstrip(b"\0").decode() for link in link_groups(SERVER)[group][1] if number(link[10]) == 3}
+                if len(found) == most or time.monotonic() > end:
+                    return most, found
+                time.sleep(0.2)
+
+        def rows_of(first, other):
+            for namespace in (CLIENT, SERVER):
+                pnet(namespace).do(PNET_FLUSH)
+                eth_row(namespace, NET_A, "veth0")
+                if first:
+                    ib_row(namespace, NET_A, namespace)
+                if other:
+                    ib_row(namespace, other, second[namespace])
+
+        rows_of(True, NET_B)
+        found = links()
+        assert found == (1, {SERVER}), found
+        rows_of(True, None)
+        found = links()
+        assert found == (1, {SERVER}), found
+        rows_of(True, NET_A)
+        found = links()
+        assert found == (2, {SERVER, second[SERVER]}), found
+        # What has no id goes with what has none.
+        for namespace in (CLIENT, SERVER):
+            pnet(namespace).do(PNET_FLUSH)
+        found = links()
+        assert found == (2, {SERVER, second[SERVER]}), found
+
+
 def netlink_thousands_of_rows():
     family = pnet()
     wanted = [("NET", f"e{n}", "n/a", 255) for n in range(2000)]
@@ -613,7 +1064,7 @@ def netlink_rights():
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
         for command in (GET_SYS_INFO, GET_LGR_SMCR, GET_LINK_SMCR, GET_DEV_SMCR, GET_STATS, GET_FBACK, DUMP_UEID, DUMP_SEID,
-                        DUMP_HS):
+                        DUMP_HS, GET_PEER_STATS):
             family.dump_mixed(command)
         other.dump(PNET_GET)
         for command in (ADD_UEID, REMOVE_UEID, FLUSH_UEID, ENABLE_SEID, DISABLE_SEID, ENABLE_HS, DISABLE_HS):
@@ -771,48 +1222,82 @@ def diag_without_dump_is_nothing():
     assert list(diag.answers()) == []
 
 
-def diag_2000_connections_under_churn():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (5000, 5000))
-    namespace = CLIENT + "d"
-    assert os.system(f"ip netns add {namespace} && ip -n {namespace} link set lo up") == 0
-    try:
+def ring_sizes(size):
+    for namespace, way in itertools.product((CLIENT, SERVER), ("wmem", "rmem")):
         enter(namespace)
-        listener = socket.socket(proto=IPPROTO_SMC)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(128)
-        kept = []
-        for _ in range(1000):
-            client = socket.socket(proto=IPPROTO_SMC)
-            client.connect(listener.getsockname())
-            kept += [client, listener.accept()[0]]
-        wanted = {os.fstat(sock.fileno()).st_ino for sock in kept}
-        assert len(wanted) == 2000
-        stop = threading.Event()
+        with open(f"/proc/sys/net/smc/{way}", "w", encoding="ascii") as f:
+            f.write(str(size))
 
-        def churn():
-            enter(namespace)
+
+def diag_many_connections_by_rdma_under_churn():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (5000, 5000))
+    ring_sizes(16384)
+    count = int(os.environ.get("SMC_CONNECTIONS", "300"))
+    enter(SERVER)
+    listener = socket.socket(proto=IPPROTO_SMC)
+    listener.bind((SERVER_IP, 0))
+    listener.listen(128)
+    enter(CLIENT)
+    kept = {CLIENT: [], SERVER: []}
+    stop = threading.Event()
+    failed = []
+
+    def churn():
+        """Sockets, and connections by RDMA, come and go."""
+        try:
+            enter(SERVER)
+            other = socket.socket(proto=IPPROTO_SMC)
+            other.bind((SERVER_IP, 0))
+            other.listen()
+            enter(CLIENT)
             while not stop.is_set():
-                some = [socket.socket(proto=IPPROTO_SMC) for _ in range(50)]
+                some = [socket.socket(proto=IPPROTO_SMC) for _ in range(20)]
+                client = socket.socket(proto=IPPROTO_SMC)
+                client.connect(other.getsockname())
+                some += [client, other.accept()[0]]
                 for sock in some:
                     sock.close()
+        except Exception as error:  # pylint: disable=broad-except
+            failed.append(error)
 
+    try:
+        began = time.monotonic()
+        for _ in range(count):
+            client = socket.socket(proto=IPPROTO_SMC)
+            client.connect(listener.getsockname())
+            kept[CLIENT].append(client)
+            kept[SERVER].append(listener.accept()[0])
+        print(f"# {count} connections in {time.monotonic() - began:.1f} s")
+        assert {info(sock)[0] for sock in kept[CLIENT]} == {MODE_SMC}
+        wanted = {name: {os.fstat(sock.fileno()).st_ino for sock in socks} for name, socks in kept.items()}
         thread = threading.Thread(target=churn)
         thread.start()
         try:
-            for _ in range(5):
-                seen = [row.inode for row in sockets(namespace, 0xFF)]
-                missing = wanted - set(seen)
-                assert not missing, f"{len(missing)} of 2000 are missing"
+            for turn, name in itertools.product(range(3), (CLIENT, SERVER)):
+                rows_of_all = sockets(name, 0xFF)
+                seen = [row.inode for row in rows_of_all]
+                missing = wanted[name] - set(seen)
+                assert not missing, f"{len(missing)} of {count} are missing in turn {turn}"
                 twice = [n for n, group in itertools.groupby(sorted(seen)) if n and len(list(group)) > 1]
                 assert not twice, twice
+                bare = [row.inode for row in rows_of_all if row.inode in wanted[name] and not {1, 2} <= set(row.attrs)]
+                assert not bare, f"{len(bare)} have no link or rings"
+                # Groups, links and their connections agree, but for what comes and goes meanwhile.
+                groups = link_groups(name)
+                conns = [number(about[6]) for about, _ in groups.values()]
+                on_links = sum(number(link[6]) for _, links in groups.values() for link in links)
+                assert len(conns) >= -(-count // 255) and max(conns) <= 255, conns
+                assert count <= sum(conns) <= count + 8 and count <= on_links <= count + 8, (sum(conns), on_links)
         finally:
             stop.set()
             thread.join()
-        for sock in kept + [listener]:
-            sock.close()
-        assert not sockets(namespace)
+        assert not failed, failed
     finally:
-        os.system(f"ip netns del {namespace}")
+        for sock in (*kept[CLIENT], *kept[SERVER], listener):
+            sock.close()
+        ring_sizes(65536)
+    for name in (CLIENT, SERVER):
+        assert not {row.inode for row in sockets(name)} & wanted[name]
 
 
 def log_has_a_line_for_each_reason_and_peer():

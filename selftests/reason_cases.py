@@ -1,0 +1,226 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: GPL-2.0
+"""Every reason that can be provoked here, as counter, socket, list of sockets, log, event and smc-doctor show it.
+
+One line of TAP for each case, no plan. The arguments are those of netlink_cases.py, whose ways to talk to the module
+are used here; nothing has been logged for the two namespaces yet.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import netlink_cases as netlink
+from caserun import enter, run
+from netlink_cases import CLIENT, CLIENT_IP, IPPROTO_SMC, SERVER, SERVER_IP
+
+TOOLS = os.environ.get("SMC_TOOLS", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "scripts"))
+sys.path.insert(0, TOOLS)
+from smcreasons import REASONS  # noqa: E402 pylint: disable=wrong-import-position
+
+CODES = {name: code for code, (name, _, _) in REASONS.items()}
+SIDE_CLIENT, SIDE_SERVER = 0, 1
+
+
+def log_since(mark):
+    text = subprocess.run(["dmesg"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return text.split(mark)[-1]
+
+
+class Witness:
+    """What is known of a side of a connection before it falls back."""
+
+    def __init__(self, namespace, side):
+        self.namespace, self.side = namespace, side
+        self.mark = f"mark {time.monotonic_ns()}"
+        with open("/dev/kmsg", "w", encoding="ascii") as f:
+            f.write(f"<6>{self.mark}\n")
+        self.listening = netlink.events(namespace)
+        self.before = netlink.fallbacks(namespace)[0]
+
+    def doctor(self):
+        """What smc-doctor counts, by text."""
+        enter(self.namespace)
+        done = subprocess.run([os.path.join(TOOLS, "smc-doctor"), "--json"], stdout=subprocess.PIPE, check=False)
+        return {check["text"]: check["remedy"] for check in json.loads(done.stdout)["checks"] if check["name"] == "fallback"}
+
+    def saw(self, sock, name, diagnosis="", logged=True):
+        """The socket fell back for a reason, and everybody says the same of it."""
+        code = CODES[name]
+        peer_code = CODES[diagnosis] if diagnosis else 0
+        _, means, remedy = REASONS[code]
+        said = netlink.info(sock)
+        assert said == (netlink.MODE_TCP, code, peer_code), f"the socket says {tuple(map(hex, said))}"
+        count = netlink.fallbacks(self.namespace)[0].get((self.side, code), 0)
+        assert count == self.before.get((self.side, code), 0) + 1, f"{count} are counted"
+        row = netlink.row_of(sock, self.namespace)
+        assert (row.mode, row.reason) == (1, (code, peer_code)), f"the list says {row.reason}"
+        kind, about = netlink.told(self.listening)
+        numbers = tuple(netlink.number(about[n]) for n in (1, 2, 3))
+        assert (kind, numbers) == (netlink.EVENT_FALLBACK, (self.side, code, peer_code)), f"the event is {kind}, {numbers}"
+        assert netlink.told(self.listening, 0.1) is None, "it is told twice"
+        peer = sock.getpeername()
+        family = sock.family if sock.family == socket.AF_INET6 and not peer[0].startswith("::ffff:") else socket.AF_INET
+        address = socket.inet_pton(family, peer[0].removeprefix("::ffff:"))
+        assert about[4] == address and netlink.number(about[5]) == peer[1], f"the event names {about[4].hex()}"
+        way = "from" if self.side == SIDE_SERVER else "to"
+        lines = [line for line in log_since(self.mark).splitlines() if f"connection {way} " in line]
+        end = f"uses TCP: {means} (0x{code:08x}): {remedy}"
+        if diagnosis:
+            _, peer_means, peer_remedy = REASONS[peer_code]
+            end = f"uses TCP: {means} (0x{code:08x}), it says: {peer_means} (0x{peer_code:08x}): {peer_remedy}"
+        assert len([line for line in lines if line.endswith(end)]) == int(logged), lines
+        text = f"{count} connections of the {('client', 'server')[self.side]} went by TCP: {means} (0x{code:08x})"
+        found = self.doctor()
+        assert found.get(text) == remedy, found
+
+
+def shown(client=None, server=None, make=netlink.pair, logged=True):
+    """Makes a connection; at each side all agree on the reason."""
+    sides = [(CLIENT, SIDE_CLIENT, client), (SERVER, SIDE_SERVER, server)]
+    witnesses = [(Witness(namespace, side), want) for namespace, side, want in sides]
+    socks = make()
+    netlink.exchange(*socks[:2])
+    for (witness, want), sock in zip(witnesses, socks):
+        if want:
+            witness.saw(sock, *want, logged=logged)
+    return socks
+
+
+@contextlib.contextmanager
+def ids_of(namespace, *names):
+    """The enterprise ids of a namespace, for a while."""
+    family = netlink.system(namespace)
+    family.do(netlink.FLUSH_UEID)
+    for name in names:
+        family.do(netlink.ADD_UEID, netlink.attr(1, name))
+    try:
+        yield
+    finally:
+        family = netlink.system(namespace)
+        family.do(netlink.FLUSH_UEID)
+        family.do(netlink.ADD_UEID, netlink.attr(1, netlink.DEFAULT_EID))
+
+
+def with_plain(client_protocol, server_protocol):
+    """A connection of which one end is a socket of TCP."""
+    enter(SERVER)
+    listener = socket.socket(proto=server_protocol)
+    listener.bind((SERVER_IP, 0))
+    listener.listen()
+    enter(CLIENT)
+    client = socket.socket(proto=client_protocol)
+    client.settimeout(60)
+    client.connect(listener.getsockname())
+    return client, listener.accept()[0], listener
+
+
+def reason_no_id_in_common_at_the_server():
+    with ids_of(SERVER, b"ANOTHER"):
+        shown(client=("PEERDECL", "NOUEID"), server=("NOUEID",))
+
+
+def reason_no_id_at_the_client():
+    with ids_of(CLIENT):
+        shown(client=("NOUEID",), server=("PEERDECL", "NOUEID"))
+
+
+def reason_peer_without_smc():
+    shown(client=("PEERNOSMC",), make=lambda: with_plain(IPPROTO_SMC, 0))
+    shown(server=("PEERNOSMC",), make=lambda: with_plain(0, IPPROTO_SMC))
+
+
+def reason_ipv6():
+    shown(client=("NOSMCRDEV",), server=("PEERDECL", "NOSMCRDEV"), make=netlink.ipv6_pair)
+
+
+def reason_no_device_at_the_server():
+    netlink.eth_row(SERVER, netlink.NET_A, "veth0")
+    try:
+        shown(client=("PEERDECL", "NOSMCRDEV"), server=("NOSMCRDEV",))
+    finally:
+        netlink.pnet(SERVER).do(netlink.PNET_FLUSH)
+
+
+def reason_fast_open():
+    enter(CLIENT)
+
+    def make():
+        enter(SERVER)
+        listener = socket.socket(proto=IPPROTO_SMC)
+        listener.bind((SERVER_IP, 0))
+        listener.listen()
+        enter(CLIENT)
+        client = socket.socket(proto=IPPROTO_SMC)
+        client.sendto(b"", socket.MSG_FASTOPEN, listener.getsockname())
+        return client, listener.accept()[0], listener
+
+    # It is the program's own wish, and there is no peer yet.
+    witness = Witness(CLIENT, SIDE_CLIENT)
+    sock = make()[0]
+    assert netlink.info(sock)[:2] == (netlink.MODE_TCP, CODES["OPTUNSUPP"]), netlink.info(sock)
+    key = SIDE_CLIENT, CODES["OPTUNSUPP"]
+    assert netlink.fallbacks(CLIENT)[0][key] == witness.before.get(key, 0) + 1
+    kind, about = netlink.told(witness.listening)
+    assert (kind, netlink.number(about[2])) == (netlink.EVENT_FALLBACK, CODES["OPTUNSUPP"]), about
+    row = netlink.row_of(sock)
+    assert (row.mode, row.reason) == (1, (CODES["OPTUNSUPP"], 0)), vars(row)
+    assert f"uses TCP: {REASONS[CODES['OPTUNSUPP']][1]}" in log_since(witness.mark)
+    assert any("(0x03060000)" in text for text in witness.doctor()), witness.doctor()
+
+
+def reason_excluded_port():
+    def setting(name, value):
+        enter(CLIENT)
+        with open(f"/proc/sys/net/smc/{name}", "w", encoding="ascii") as f:
+            f.write(f"{value}\n")
+
+    setting("tcp2smc", 1)
+    try:
+        setting("tcp2smc_deny", "port:1-65535")
+        # It is what the operator wants: the log has no line.
+        shown(client=("NOTWANTED",), make=lambda: with_plain(0, 0), logged=False)
+    finally:
+        setting("tcp2smc_deny", "comm:iscsid comm:nbd-client")
+        setting("tcp2smc", 0)
+
+
+def reason_ipsec():
+    for namespace in (CLIENT, SERVER):
+        lines = []
+        for source, target, spi in ((CLIENT_IP, SERVER_IP, 0x1001), (SERVER_IP, CLIENT_IP, 0x1002)):
+            way = "out" if (source == CLIENT_IP) == (namespace == CLIENT) else "in"
+            lines.append(f"xfrm state add src {source} dst {target} proto esp spi {spi} mode transport "
+                         "aead rfc4106(gcm(aes)) 0x0123456789abcdef0123456789abcdef01234567 128")
+            lines.append(f"xfrm policy add src {source} dst {target} dir {way} tmpl src {source} dst {target} proto esp "
+                         "mode transport")
+        subprocess.run(["ip", "-n", namespace, "-batch", "-"], input="\n".join(lines), check=True, text=True)
+    try:
+        shown(client=("IPSEC",), server=None)
+    finally:
+        for namespace in (CLIENT, SERVER):
+            for what in ("policy", "state"):
+                subprocess.run(["ip", "-n", namespace, "xfrm", what, "flush"], check=True)
+
+
+def reason_nothing_comes_through():
+    rules = "table inet smctr { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }"
+    # A link that is there would be used.
+    for name in (CLIENT, SERVER):
+        subprocess.run(["rdma", "link", "delete", name], check=True)
+        netlink.inside(name, f"rdma link add {name} type rxe netdev veth0")
+    for namespace in (CLIENT, SERVER):
+        subprocess.run(["ip", "netns", "exec", namespace, "nft", rules], check=True)
+    try:
+        shown(client=("PEERDECL", "TIMEOUT_CL"), server=("TIMEOUT_CL",))
+    finally:
+        for namespace in (CLIENT, SERVER):
+            subprocess.run(["ip", "netns", "exec", namespace, "nft", "delete table inet smctr"], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(globals(), "reason_"))
