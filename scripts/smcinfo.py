@@ -115,6 +115,15 @@ class Module:
             found[text(about[10])] = [(number(p[3]), bool(p[4][0]), number(p[6])) for p in ports]
         return found
 
+    def networks(self):
+        """The ids of ports that have one, by DEVICE/PORT."""
+        found = {}
+        for message in self.dump(GET_DEV_SMCR):
+            about = attrs(message[6])
+            ports = {number: attrs(about[kind]) for number, kind in ((1, 8), (2, 9)) if kind in about}
+            found.update((f"{text(about[10])}/{number}", text(port[2])) for number, port in ports.items() if text(port[2]))
+        return found
+
     def ueids(self):
         return [text(message[1]) for message in self.dump(DUMP_UEID)]
 
@@ -153,6 +162,12 @@ class Module:
         found.update((name, number(own[kind])) for kind, name in enumerate(OWN, 1) if kind in own)
         found["handshake_errors_client"], found["handshake_errors_server"] = number(top[3]), number(top[4])
         return found, {"receive": number(tech[20]), "send": number(tech[21])}
+
+
+def interface_networks():
+    """The ids of interfaces that have one, by the interface's name."""
+    rows = Module(b"SMC_PNETID").dump(1)
+    return {text(row[2]): text(row[1]) for row in rows if row[4][0] == 255}
 
 
 def attrs_of(kind, value):

@@ -167,6 +167,28 @@ def doctor_of_a_peer_that_cannot_be_reached_so():
         at(CLIENT, "ip addr del 10.78.0.1/24 dev lo")
 
 
+def doctor_of_physical_networks():
+    def restore(text):
+        path = f"/run/smct-networks-{os.getpid()}"
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+        try:
+            assert tool(CLIENT, "smc-persist", "-f", path, "restore")[0] == 0
+        finally:
+            os.unlink(path)
+
+    try:
+        restore("pnet NET1 eth veth0\n")
+        assert doctor(CLIENT) == [], "the host alone is healthy"
+        expect(CLIENT, "pnet", "NET1", SERVER_IP)
+        restore(f"pnet NET1 eth veth0\npnet NET2 ib {CLIENT} 1\n")
+        expect(CLIENT, "pnet", "NET1", SERVER_IP)
+        restore(f"pnet NET1 eth veth0\npnet NET1 ib {CLIENT} 1\n")
+        assert doctor(CLIENT, SERVER_IP) == []
+    finally:
+        restore("")
+
+
 def doctor_tries_a_connection():
     enter(SERVER)
     for protocol in (IPPROTO_SMC, 0):
@@ -220,6 +242,15 @@ def top_for_prometheus():
     assert grown("smc_connections_server_total") == 0
     assert grown('smc_sockets{mode="SMC-R",state="ACTIVE"}') == 1
     assert after[f'smc_links{{device="{CLIENT}",port="1"}}'] >= 1
+
+
+def top_for_prometheus_by_peer_and_cause():
+    client, server, _ = pair()
+    found = metrics(CLIENT)
+    assert found[f'smc_peer_connections_total{{peer="{SERVER_IP}",side="client",way="rdma"}}'] >= 1, found
+    assert found["smc_links_up_total"] >= 1 and "smc_aborts_timeout_total" in found, sorted(found)
+    client.close()
+    server.close()
 
 
 def top_once():
