@@ -155,7 +155,11 @@ impl Fallbacks {
 
     /// Writes a line that says why and what to do, unless there was one for the peer or there were too many of late.
     pub(super) fn log(&self, role: Role, why: (DeclineReason, u32), peer: Option<SocketAddr>) {
-        if !self.log.lock().may_log(why, peer.map(|peer| peer.ip())) {
+        // A peer can say anything: what nobody knows counts as one.
+        let (reason, diagnosis) = why;
+        let said = DeclineReason::all().find(|known| known.code() == diagnosis);
+        let key = (reason, said.map_or(0, DeclineReason::code));
+        if !self.log.lock().may_log(key, peer.map(|peer| peer.ip())) {
             return;
         }
         let from = match role {
