@@ -8,6 +8,7 @@ pub mod event;
 pub mod global;
 #[cfg(CONFIG_KUNIT = "y")]
 mod layout;
+pub mod memcg;
 pub mod net;
 pub mod netlink;
 pub mod pages;
@@ -17,6 +18,7 @@ pub mod published;
 pub mod random;
 pub mod rdma;
 pub mod rivals;
+pub mod shrinker;
 pub mod sync;
 pub mod trace;
 pub mod uts;

@@ -6,6 +6,7 @@ mod eids;
 mod events;
 mod fallback;
 mod hooks;
+mod log_limit;
 mod option;
 mod peer_stats;
 mod pnet;
@@ -43,6 +44,7 @@ pub(crate) use self::{
         Shown, //
     },
     hooks::SocketCount,
+    log_limit::LogLimit,
     option::OPTION,
     peer_stats::PeerStats,
     pnet::Pnet,
@@ -63,10 +65,7 @@ use self::hooks::Hooks;
 use crate::{
     kapi::{
         net::{
-            sysctl::{
-                ActiveSysctls,
-                Sysctls, //
-            },
+            sysctl::ActiveSysctls,
             NetHandle,
             NetNs,
             PerNet,
@@ -116,7 +115,7 @@ pub(crate) struct NetCtx {
     hooks: Arc<Hooks>,
     /// The files of the settings; taken away when the namespace goes.
     #[pin]
-    sysctls: Mutex<Option<(Sysctls<Settings>, ActiveSysctls<Tcp2Smc>)>>,
+    sysctls: Mutex<Option<(settings::Files, ActiveSysctls<Tcp2Smc>)>>,
 }
 
 /// The room's registrations. The fields go in this order.

@@ -44,6 +44,7 @@ use kernel::{
 
 use crate::{
     kapi::{
+        memcg::MemCg,
         net::NetRef,
         sync::BhLock,
         work::{
@@ -171,6 +172,8 @@ pub(crate) struct Setup {
     pub(crate) sndbuf: u32,
     /// The wanted size of the receive ring in bytes.
     pub(crate) rcvbuf: u32,
+    /// To whose account the rings go.
+    pub(crate) memcg: Option<MemCg>,
     /// Whom the connection wakes.
     pub(crate) waker: Arc<dyn Wake>,
 }
@@ -323,8 +326,9 @@ impl Connection {
         first_contact: bool,
     ) -> Result<Arc<Self>> {
         let want = |bytes| RmbeSizeCode::for_socket_buffer_within(bytes, MAX_RING);
-        let rmb = membership.new_rmb(want(setup.rcvbuf))?;
-        let ring = membership.new_send_ring(want(setup.sndbuf), link)?;
+        let memcg = setup.memcg.as_ref();
+        let rmb = membership.new_rmb(want(setup.rcvbuf), memcg)?;
+        let ring = membership.new_send_ring(want(setup.sndbuf), link, memcg)?;
         let degraded = (
             ring.bytes() < want(setup.sndbuf).bytes(),
             rmb.bytes() < want(setup.rcvbuf).bytes(),

@@ -79,23 +79,6 @@ const TURN_MS: u32 = 3_500;
 /// How long a Decline of the peer is waited for when the link could not be confirmed.
 const WAIT_DECLINE_MS: u32 = 1_000;
 
-/// What a link group may hold as far as a client is concerned: the server knows whether there can be a second link.
-const LIMITS: Limits = Limits {
-    max_conns: 255,
-    max_links: 2,
-};
-
-/// What a server's new link group may hold of what both sides would agree to. Where it has no device for a second link
-/// it says so: the client would wait in vain for an offer.
-fn server_limits(path: &smc_ib::Approach, agreed: Limits) -> Limits {
-    // That the client is on the network of our first device says nothing of where it is besides.
-    let other = smc_ib::find_alternate(path, path.gid(), |_| false);
-    Limits {
-        max_links: if other.is_some() { agreed.max_links } else { 1 },
-        ..agreed
-    }
-}
-
 /// How a handshake ended when the TCP connection can still be used.
 pub(crate) enum Outcome {
     /// The connection goes on by RDMA.
@@ -109,9 +92,14 @@ pub(crate) enum Outcome {
     },
 }
 
+/// What the socket's namespace keeps.
+fn context(setup: &Setup) -> Result<Arc<NetCtx>, Stop> {
+    NetCtx::of(&setup.net).map_err(Stop::Fatal)
+}
+
 /// The enterprise ids of the socket's namespace: a built-in one at first, so that two hosts need no configuration.
 fn eids(setup: &Setup) -> Result<EidList, Stop> {
-    let ctx = NetCtx::of(&setup.net).map_err(Stop::Fatal)?;
+    let ctx = context(setup)?;
     let list = ctx.eids().list();
     if list.iter().next().is_none() {
         // Version 2 is off without an id.
@@ -140,6 +128,10 @@ impl From<DeclineReason> for Stop {
 fn reason_of(error: Error) -> DeclineReason {
     if error == ENOMEM {
         DeclineReason::MEM
+    } else if error == ENODEV {
+        DeclineReason::NOSMCRDEV
+    } else if error == ENOTCONN {
+        DeclineReason::ERR_RDYLNK
     } else {
         DeclineReason::INTERR
     }

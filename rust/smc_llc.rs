@@ -66,6 +66,7 @@ pub(crate) use registry::{
     create,
     find,
     gate,
+    Gate,
     Membership,
     PeerKey,
     Registration,
@@ -113,8 +114,16 @@ impl Deadline {
         }
     }
 
+    /// The moment so much later.
+    fn later(self, ms: u32) -> Self {
+        Self {
+            limit_ms: self.limit_ms.saturating_add(ms),
+            ..self
+        }
+    }
+
     /// What is left in milliseconds; 0 when it is over.
-    fn left_ms(&self) -> u32 {
+    pub(crate) fn left_ms(&self) -> u32 {
         let elapsed = u32::try_from(self.start.elapsed().as_millis()).unwrap_or(u32::MAX);
         self.limit_ms.saturating_sub(elapsed)
     }

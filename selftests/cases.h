@@ -43,6 +43,8 @@ extern const struct suite suite_transfer;
 extern const struct suite suite_goaway;
 extern const struct suite suite_faults;
 extern const struct suite suite_links;
+extern const struct suite suite_groups;
+extern const struct suite suite_tuning;
 
 /* End the case that calls them. */
 void case_fail(const char *file, int line, const char *fmt, ...)

@@ -7,21 +7,16 @@
  */
 #define _GNU_SOURCE
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <sys/wait.h>
 
-#include "cases.h"
+#include "cases_links.h"
 
 /* Most of what a transfer carries each way. */
 #define MUCH (3u << 20)
-/* How long the second link may take to come, in milliseconds. */
-#define SECOND_MS 15000
+const struct flavour links_v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
 
-static const struct flavour v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
-
-/* The devices: both of the client, both of the server. */
-static const char *device(enum side side, int which)
+const char *device(enum side side, int which)
 {
 	static const char *const names[2][2] = {
 		{ "SMC_DEV_CLIENT", "SMC_DEV_CLIENT2" },
@@ -31,13 +26,12 @@ static const char *device(enum side side, int which)
 	return getenv(names[side][which]);
 }
 
-static const char *ns_of(enum side side)
+const char *ns_of(enum side side)
 {
 	return getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
 }
 
-/* What a command prints first, as a number; -1 if it prints none. */
-static long long number_of(const char *fmt, ...)
+long long number_of(const char *fmt, ...)
 {
 	char cmd[600], line[200] = "";
 	va_list ap;
@@ -55,32 +49,34 @@ static long long number_of(const char *fmt, ...)
 	return line[0] ? atoll(line) : -1;
 }
 
-/*
- * Queue pairs of the module to a peer, on each of the devices: those that can
- * send, but for the one of each link that registers keys and never sends.
- */
-struct qps {
-	unsigned int of[2][2];
-};
-
-static struct qps qps(void)
+unsigned int qps_on(const char *device, unsigned int *number)
 {
 	FILE *out = popen("rdma resource show qp 2>/dev/null", "r");
-	struct qps n = { 0 };
 	char line[400], name[100];
+	unsigned int lqpn, n = 0;
 
 	if (!out)
 		FAIL("popen: %s", strerror(errno));
 	while (fgets(line, sizeof(line), out)) {
 		if (!strstr(line, "state RTS") || !strstr(line, "[smc_rs]") ||
 		    (strstr(line, "rq-psn 0 ") && strstr(line, "sq-psn 0 ")) ||
-		    sscanf(line, "link %99[^/ ]/1 ", name) != 1)
+		    sscanf(line, "link %99[^/ ]/1 lqpn %u", name, &lqpn) != 2 || strcmp(name, device))
 			continue;
-		for (int side = 0; side < 2; side++)
-			for (int which = 0; which < 2; which++)
-				n.of[side][which] += !strcmp(name, device(side, which));
+		n++;
+		if (number)
+			*number = lqpn;
 	}
 	pclose(out);
+	return n;
+}
+
+struct qps qps(void)
+{
+	struct qps n;
+
+	for (int side = 0; side < 2; side++)
+		for (int which = 0; which < 2; which++)
+			n.of[side][which] = qps_on(device(side, which), NULL);
 	return n;
 }
 
@@ -92,7 +88,7 @@ static bool there(enum side side, int which)
 	return access(path, F_OK) == 0;
 }
 
-static void device_delete(enum side side, int which)
+void device_delete(enum side side, int which)
 {
 	uint64_t start = now_us();
 
@@ -104,19 +100,18 @@ static void device_delete(enum side side, int which)
 		     (unsigned long long)(now_us() - start) / 1000);
 }
 
-static void device_add(enum side side, int which)
+void device_add(enum side side, int which)
 {
 	CHECK_EQ(sh("ip netns exec %s rdma link add %s type rxe netdev veth%d", ns_of(side),
 		    device(side, which), which), 0);
 }
 
-static void netdev(enum side side, int which, const char *state)
+void netdev(enum side side, int which, const char *state)
 {
 	CHECK_EQ(sh("ip -n %s link set veth%d %s", ns_of(side), which, state), 0);
 }
 
-/* All devices are there and up, whatever a case before has left. */
-static void restore(void)
+void restore(void)
 {
 	for (int which = 0; which < 2; which++)
 		for (int side = 0; side < 2; side++) {
@@ -126,7 +121,7 @@ static void restore(void)
 		}
 }
 
-static bool prepare(void)
+bool links_prepare(void)
 {
 	for (int which = 0; which < 2; which++)
 		for (int side = 0; side < 2; side++)
@@ -137,7 +132,7 @@ static bool prepare(void)
 	return true;
 }
 
-static bool has_qps(void *arg)
+bool has_qps(void *arg)
 {
 	unsigned int want = *(unsigned int *)arg;
 	struct qps n = qps();
@@ -149,8 +144,7 @@ static bool has_qps(void *arg)
 	return true;
 }
 
-/* Each device has one queue pair: there is one group, and it has two links. */
-static void expect_both_links(void)
+void expect_both_links(void)
 {
 	uint64_t start = now_us();
 	unsigned int one = 1;
@@ -164,19 +158,19 @@ static void expect_both_links(void)
 	note("both links are there after %llu ms", (unsigned long long)(now_us() - start) / 1000);
 }
 
-/* Ends the groups of cases before, as far as connections allow. */
-static void end_groups(void)
+void end_groups(void)
 {
 	unsigned int none = 0;
 
-	CHECK_EQ(sh("echo 1 >/proc/sys/net/smc/drain"), 0);
+	/* The setting is one of the first namespace, in which the case need not be any more. */
+	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=1"), 0);
 	bool gone = busywait(SECOND_MS, has_qps, &none);
-	CHECK_EQ(sh("echo 0 >/proc/sys/net/smc/drain"), 0);
+	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=0"), 0);
 	if (!gone)
 		FAIL("groups do not end");
 }
 
-static struct smc_rs_info info_of(int fd)
+struct smc_rs_info info_of(int fd)
 {
 	struct smc_rs_info info;
 
@@ -219,25 +213,16 @@ static void expect_carried_by(struct pair *p, int which)
 		     carried_by(p->s, SERVER), which);
 }
 
-/* A connection of a group with both links. */
-static struct pair linked_pair(void)
+struct pair linked_pair(void)
 {
 	struct pair p;
 
 	end_groups();
 	restore();
-	p = pair_make(&v4);
+	p = pair_make(&links_v4);
 	expect_both_links();
 	return p;
 }
-
-/* A transfer both ways that goes on while something happens. */
-struct transfer {
-	struct flow flows[2];
-	pthread_t thread;
-	uint64_t longest_us;	/* longest time in which nothing arrived */
-	volatile bool done;
-};
 
 static void *transfer_thread(void *arg)
 {
@@ -248,7 +233,7 @@ static void *transfer_thread(void *arg)
 	return NULL;
 }
 
-static void transfer_start(struct transfer *t, struct pair *p, uint64_t to_server,
+void transfer_start(struct transfer *t, struct pair *p, uint64_t to_server,
 			   uint64_t to_client)
 {
 	*t = (struct transfer) { .flows = {
@@ -266,8 +251,7 @@ static uint64_t transfer_received(struct transfer *t)
 	       __atomic_load_n(&t->flows[1].received, __ATOMIC_RELAXED);
 }
 
-/* Waits until so many more bytes have arrived, and notes the longest pause. */
-static void transfer_wait(struct transfer *t, uint64_t more)
+void transfer_wait(struct transfer *t, uint64_t more)
 {
 	uint64_t want = transfer_received(t) + more, last = transfer_received(t);
 	uint64_t since = now_us(), end = since + 60000000ull * slowness();
@@ -287,7 +271,7 @@ static void transfer_wait(struct transfer *t, uint64_t more)
 	}
 }
 
-static void transfer_end(struct transfer *t)
+void transfer_end(struct transfer *t)
 {
 	transfer_wait(t, UINT64_MAX / 2);
 	pthread_join(t->thread, NULL);
@@ -302,7 +286,7 @@ static void second_link_is_added_and_both_are_used(void)
 	exchange(&p, 500000, 500000);
 	used[carried_by(p.c, CLIENT)]++;
 	/* A later connection takes the link with fewer of them. */
-	q = pair_make(&v4);
+	q = pair_make(&links_v4);
 	CHECK_EQ(info_of(q.c).lgr_id, info_of(p.c).lgr_id);
 	CHECK_EQ(info_of(q.s).link_id, info_of(q.c).link_id);
 	CHECK(info_of(q.c).link_id != info_of(p.c).link_id);
@@ -389,14 +373,13 @@ static void both_netdevs_down_lose_no_byte(void)
 	lose_netdev(true, true);
 }
 
-/* What comes to the server's interface and matches is lost; all, if nothing is named. */
-static void lose_packets(int which, const char *match)
+void lose_packets(int which, const char *match)
 {
 	CHECK_EQ(sh("ip netns exec %s nft 'table netdev smclost { chain in { type filter hook ingress device veth%d priority 0; %s drop\n}\n}'",
 		    ns_of(SERVER), which, match), 0);
 }
 
-static void lose_no_packets(void)
+void lose_no_packets(void)
 {
 	sh("ip netns exec %s nft delete table netdev smclost", ns_of(SERVER));
 }
@@ -495,7 +478,7 @@ static void many_connections_move_together(void)
 	int first;
 
 	for (int i = 0; i < MANY; i++) {
-		p[i] = i ? pair_make(&v4) : linked_pair();
+		p[i] = i ? pair_make(&links_v4) : linked_pair();
 		f[2 * i] = (struct flow) { .fd = p[i].c, .to_send = 400000, .send_seed = i,
 					   .to_recv = 400000, .recv_seed = 1000 + i };
 		f[2 * i + 1] = (struct flow) { .fd = p[i].s, .to_send = 400000, .send_seed = 1000 + i,
@@ -601,5 +584,5 @@ static const struct test_case links_cases[] = {
 };
 
 const struct suite suite_links = {
-	.name = "links", .cases = links_cases, .count = ARRAY_SIZE(links_cases), .prepare = prepare,
+	.name = "links", .cases = links_cases, .count = ARRAY_SIZE(links_cases), .prepare = links_prepare,
 };

@@ -46,3 +46,20 @@ void smc_helper_smc_host_name(char *to, size_t len)
 {
 	memcpy(to, init_uts_ns.name.nodename, min_t(size_t, len, __NEW_UTS_LEN));
 }
+
+struct mem_cgroup *smc_helper_set_active_memcg(struct mem_cgroup *memcg)
+{
+	return set_active_memcg(memcg);
+}
+
+void smc_helper_smc_memcg_get(struct mem_cgroup *memcg)
+{
+#ifdef CONFIG_MEMCG
+	css_get(&memcg->css);
+#endif
+}
+
+void smc_helper_mem_cgroup_put(struct mem_cgroup *memcg)
+{
+	mem_cgroup_put(memcg);
+}

@@ -445,3 +445,15 @@ void smc_helper_nf_hook_ops_free(struct nf_hook_ops *ops)
 {
 	kfree_rcu(ops, rcu);
 }
+
+/* The memory cgroup of a socket, with a reference; null without one. */
+struct mem_cgroup *smc_helper_smc_sk_memcg_get(const struct sock *sk)
+{
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg = mem_cgroup_from_sk(sk);
+
+	if (memcg && css_tryget(&memcg->css))
+		return memcg;
+#endif
+	return NULL;
+}

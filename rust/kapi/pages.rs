@@ -32,6 +32,17 @@ const MIN_PIECE_SHIFT: u32 = 14;
 /// The largest piece in terms of its shift: 4 MiB.
 const MAX_PIECE_SHIFT: u32 = 22;
 
+/// How the memory of a ring is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In one piece.
+    Whole,
+    /// In pieces as small as may be: such can be had where memory is in use for long.
+    Pieces,
+    /// In one piece where there is one, else in smaller ones.
+    Mixed,
+}
+
 /// Memory of a ring: equal pieces of contiguous pages.
 ///
 /// # Invariants
@@ -58,30 +69,26 @@ unsafe impl Sync for Ring {}
 impl Ring {
     /// Allocates a zeroed ring of `bytes`, a power of two from 16 KiB, in at most `max_pieces` pieces.
     ///
-    /// One piece is tried first, without reclaim and without a warning; then smaller pieces down to 16 KiB.
+    /// Pieces are of 16 KiB to 4 MiB. For large ones there is no reclaim and no warning.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a size that no ring has; `ENOMEM` when there is no memory in so few pieces.
-    pub fn new(bytes: u32, max_pieces: usize) -> Result<Arc<Self>> {
+    pub fn new(bytes: u32, max_pieces: usize, layout: Layout) -> Result<Arc<Self>> {
         if !bytes.is_power_of_two() || bytes < 1 << MIN_PIECE_SHIFT {
             return Err(EINVAL);
         }
-        let whole = bytes.ilog2();
-        let mut shift = min(whole, MAX_PIECE_SHIFT);
-        loop {
-            let count = u32_as_usize(bytes >> shift);
-            if count > max_pieces {
-                return Err(ENOMEM);
-            }
-            if let Ok(ring) = Self::in_pieces(bytes, shift, count) {
-                return Ok(Arc::new(ring, GFP_KERNEL)?);
-            }
-            if shift == MIN_PIECE_SHIFT {
-                return Err(ENOMEM);
-            }
-            shift = shift.saturating_sub(1);
-        }
+        let count = |shift: u32| u32_as_usize(bytes >> shift);
+        let shifts = MIN_PIECE_SHIFT..=min(bytes.ilog2(), MAX_PIECE_SHIFT);
+        let fitting = |shift: &u32| {
+            count(*shift) <= max_pieces && (layout != Layout::Whole || count(*shift) == 1)
+        };
+        let try_one = |shift: u32| Self::in_pieces(bytes, shift, count(shift)).ok();
+        let ring = match layout {
+            Layout::Whole | Layout::Mixed => shifts.rev().filter(fitting).find_map(try_one),
+            Layout::Pieces => shifts.filter(fitting).find_map(try_one),
+        };
+        Ok(Arc::new(ring.ok_or(ENOMEM)?, GFP_KERNEL)?)
     }
 
     /// Allocates `count` pieces of `1 << shift` bytes.
@@ -95,9 +102,12 @@ impl Ring {
             | bindings::__GFP_ZERO
             | bindings::__GFP_COMP
             | bindings::__GFP_NOWARN;
-        if shift > MIN_PIECE_SHIFT {
-            flags |= bindings::__GFP_NORETRY;
-        }
+        // Neither the machine nor a cgroup at its limit is to kill a program for a ring.
+        flags |= if shift > MIN_PIECE_SHIFT {
+            bindings::__GFP_NORETRY
+        } else {
+            bindings::__GFP_RETRY_MAYFAIL
+        };
         let order = shift.saturating_sub(u32::try_from(PAGE_SHIFT)?);
         for _ in 0..count {
             // SAFETY: The flags allow sleeping, which the caller may.
@@ -268,11 +278,11 @@ mod tests {
     #[test]
     fn only_sizes_of_rings_are_allocated() -> Result {
         for bytes in [0, 1, 4096, 8192, (1 << 14) + 1, 3 << 14, u32::MAX] {
-            assert!(matches!(Ring::new(bytes, 64), Err(e) if e == EINVAL));
+            assert!(matches!(Ring::new(bytes, 64, Layout::Mixed), Err(e) if e == EINVAL));
         }
-        assert!(matches!(Ring::new(1 << 14, 0), Err(e) if e == ENOMEM));
+        assert!(matches!(Ring::new(1 << 14, 0, Layout::Mixed), Err(e) if e == ENOMEM));
         for shift in 14..20 {
-            let ring = Ring::new(1 << shift, 64)?;
+            let ring = Ring::new(1 << shift, 64, Layout::Mixed)?;
             assert_eq!(ring.bytes(), 1 << shift);
             assert!(ring.pieces() <= 64);
             assert_eq!(
@@ -280,6 +290,20 @@ mod tests {
                 ring.bytes()
             );
         }
+        Ok(())
+    }
+
+    #[test]
+    fn layouts_differ_in_their_pieces() -> Result {
+        let pieces = |layout, max| Ring::new(1 << 18, max, layout).map(|ring| ring.pieces());
+        assert_eq!(pieces(Layout::Whole, 64)?, 1);
+        assert_eq!(pieces(Layout::Pieces, 64)?, 16);
+        // No smaller than the device can do with.
+        assert_eq!(pieces(Layout::Pieces, 8)?, 8);
+        assert_eq!(pieces(Layout::Pieces, 1)?, 1);
+        assert!(pieces(Layout::Mixed, 64)? <= 16);
+        // There are no pieces of 8 MiB.
+        assert!(matches!(Ring::new(1 << 23, 64, Layout::Whole), Err(e) if e == ENOMEM));
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use kernel::{
     },
 };
 
+use super::log_limit::LogLimit;
 use crate::{
     kapi::percpu::Counters,
     proto::reason::DeclineReason, //
@@ -35,12 +36,6 @@ pub(crate) enum Role {
 
 /// How many different reasons are told apart: those with a name, and one place for all others.
 const REASONS: usize = 48;
-
-/// How many lines a namespace may write to the log in [`LOG_PERIOD_MS`].
-const LOG_LINES: u32 = 10;
-
-/// See [`LOG_LINES`].
-const LOG_PERIOD_MS: i64 = 5_000;
 
 /// The counters of a namespace.
 #[pin_data]
@@ -75,10 +70,8 @@ struct Log {
     written: [Option<Written>; LOG_PAIRS],
     /// Time zero of the log's clock.
     born: Instant<Monotonic>,
-    /// When the first of the latest lines was written.
-    since: Instant<Monotonic>,
-    /// How many lines have been written since then.
-    lines: u32,
+    /// How many there were of late, of whatever kind.
+    limit: LogLimit,
 }
 
 /// The counter of a reason.
@@ -101,7 +94,7 @@ impl Log {
         let known = self.written.iter().flatten().any(|line| {
             (line.why, line.peer) == (why, peer) && now.saturating_sub(line.at_ms) < LOG_AGAIN_MS
         });
-        if known || !self.has_room() {
+        if known || !self.limit.has_room() {
             return false;
         }
         let oldest = self
@@ -117,16 +110,6 @@ impl Log {
         }
         true
     }
-
-    /// Whether not too many lines have been written of late, of whatever kind; counts one.
-    fn has_room(&mut self) -> bool {
-        if self.since.elapsed().as_millis() >= LOG_PERIOD_MS {
-            self.since = Instant::now();
-            self.lines = 0;
-        }
-        self.lines = self.lines.saturating_add(1);
-        self.lines <= LOG_LINES
-    }
 }
 
 impl Fallbacks {
@@ -137,8 +120,7 @@ impl Fallbacks {
             log <- new_mutex!(Log {
                 written: [None; LOG_PAIRS],
                 born: Instant::now(),
-                since: Instant::now(),
-                lines: 0,
+                limit: LogLimit::new(),
             }, "Fallbacks::log"),
         })
     }

@@ -63,8 +63,7 @@ pub use link::{
     LinkState,
     Silence,
     WrongLinkState,
-    TEST_ANSWER_MS,
-    TEST_IDLE_MS, //
+    TEST_ANSWER_MS, //
 };
 pub use topology::{
     pick_alternate,

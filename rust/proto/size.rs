@@ -84,6 +84,34 @@ impl Default for RmbeSizeCode {
     }
 }
 
+/// How many work requests the queues of a link take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRequests {
+    /// Chains that are on their way at the same time.
+    pub send: u32,
+    /// Receive buffers.
+    pub receive: u32,
+}
+
+impl WorkRequests {
+    /// As many as there are by default; fewer are not tried for want of memory.
+    pub const DEFAULT: Self = Self {
+        send: 16,
+        receive: 48,
+    };
+
+    /// How many to try next when there is no memory for these, or the device does not take them: half of each, as far as
+    /// it is more than the default.
+    pub fn fewer(self) -> Option<Self> {
+        let half = |n: u32, least: u32| if n > least { (n / 2).max(least) } else { n };
+        let fewer = Self {
+            send: half(self.send, Self::DEFAULT.send),
+            receive: half(self.receive, Self::DEFAULT.receive),
+        };
+        (fewer != self).then_some(fewer)
+    }
+}
+
 /// How much a receiver must have freed before a lone window update is worth a message.
 ///
 /// A tenth of the ring (RFC 7609, section 4.5.1) with a floor, and never more than half the ring

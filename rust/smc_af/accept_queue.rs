@@ -32,6 +32,7 @@ use kernel::{
 
 use crate::{
     kapi::{
+        memcg::MemCg,
         net::{
             option::LISTENER_LIMIT,
             Shutdown,
@@ -332,8 +333,14 @@ impl AcceptQueue {
         Ok(child)
     }
 
-    /// Takes from the TCP listener all that there is room for. Called from the listener's work item alone.
-    pub(super) fn fill(self: &Arc<Self>, listener: &TcpSocket, sndbuf: u32, rcvbuf: u32) {
+    /// Takes from the TCP listener all that there is room for. Connections get send and receive rings of the wanted sizes
+    /// on the account of `memcg`. Called from the listener's work item alone.
+    pub(super) fn fill(
+        self: &Arc<Self>,
+        listener: &TcpSocket,
+        sizes: (u32, u32),
+        memcg: Option<&MemCg>,
+    ) {
         while self.has_room() {
             let tcp = match listener.accept() {
                 Ok(tcp) => tcp,
@@ -347,7 +354,7 @@ impl AcceptQueue {
                     return;
                 }
             };
-            if let Err(err) = self.admit(tcp, sndbuf, rcvbuf) {
+            if let Err(err) = self.admit(tcp, sizes, memcg.cloned()) {
                 pr_debug!("a connection could not be admitted: {:?}\n", err);
             }
         }
@@ -373,7 +380,12 @@ impl AcceptQueue {
     }
 
     /// Sends a new connection on its way. Dropping it resets it.
-    fn admit(self: &Arc<Self>, tcp: TcpSocket, sndbuf: u32, rcvbuf: u32) -> Result {
+    fn admit(
+        self: &Arc<Self>,
+        tcp: TcpSocket,
+        (sndbuf, rcvbuf): (u32, u32),
+        memcg: Option<MemCg>,
+    ) -> Result {
         let tcp = Arc::new(tcp, GFP_KERNEL)?;
         if !tcp.peer_has_smc() {
             let way = Way::Tcp {
@@ -389,6 +401,7 @@ impl AcceptQueue {
             net: tcp.net(),
             sndbuf,
             rcvbuf,
+            memcg,
             waker: wake,
         };
         let handshake = Arc::pin_init(

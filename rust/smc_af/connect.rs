@@ -254,7 +254,7 @@ pub(super) fn work(sk: &SockRef<SmcSock>) {
         Task::Connect(tcp, waker) => drive(sk, &tcp, waker),
         Task::Fill(tcp, queue) => {
             let (sndbuf, rcvbuf) = sk.buffers();
-            queue.fill(&tcp, sndbuf, rcvbuf);
+            queue.fill(&tcp, (sndbuf, rcvbuf), sk.memcg().as_ref());
             queue.ripen();
         }
         // RFC 7609, section 4.8.2: a connection is aborted by a reset of its TCP connection. Where both sides have shut
@@ -366,6 +366,7 @@ fn handshake(
         net: tcp.net(),
         sndbuf,
         rcvbuf,
+        memcg: sk.memcg(),
         waker: wake,
     };
     smc_clc::client(tcp, &setup)

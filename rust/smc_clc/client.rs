@@ -10,6 +10,7 @@ use kernel::{
 use super::{
     approach,
     channel::Channel,
+    context,
     describe,
     eids,
     first_contact,
@@ -17,7 +18,6 @@ use super::{
     reason_of,
     Setup,
     Stop,
-    LIMITS,
     TURN_MS, //
 };
 use crate::{
@@ -58,18 +58,19 @@ pub(super) fn handshake(
 ) -> Result<Arc<Connection>, Stop> {
     let start = approach(tcp, setup)?;
     let eids = eids(setup)?;
+    let limits = context(setup)?.settings().limits();
     let offer = Offer {
         v1: false,
         v2: true,
         release: RELEASE,
-        limits: LIMITS,
+        limits,
         extensions: Extensions::ALL,
         mtu: start.mtu(),
     };
     let proposal = ProposalV2 {
         gid: start.gid(),
         release: RELEASE,
-        limits: LIMITS,
+        limits,
         extensions: Extensions::ALL,
     };
     channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids.iter(), out))?;
@@ -106,7 +107,12 @@ pub(super) fn handshake(
     let group = draft.group().clone();
     let link = draft.link().clone();
     let ring = PeerRing::of(&accept).ok_or(DeclineReason::CNFERR)?;
-    draft.store_peer(&link, &ring)?;
+    // The group that the server means may end while we join: then it is one no more that both have.
+    let in_step = |reason: DeclineReason| match &*group {
+        group if agreed.first_contact || group.is_alive() => reason,
+        _ => DeclineReason::SYNCERR,
+    };
+    draft.store_peer(&link, &ring).map_err(in_step)?;
     let first = if let Some(path) = &path {
         note_peer(&group, &accept);
         let peer = smc_llc::PeerLink {
@@ -119,17 +125,33 @@ pub(super) fn handshake(
         let first = group.connect(&link, path, &peer);
         Some(first.map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?)
     } else {
-        group.confirm_rkey(draft.rmb(), turn)?;
-        None
+        match group.confirm_rkey(draft.rmb(), turn) {
+            Ok(true) => None,
+            told => {
+                if told.is_err() {
+                    // Without an answer the link may be dead. Being out of step is another matter: a C server ends the
+                    // group when it hears that.
+                    group.doubt();
+                }
+                return Err(in_step(DeclineReason::ERR_REGBUF).into());
+            }
+        }
     };
-    draft.set_peer(&link, ring)?;
+    draft.set_peer(&link, ring).map_err(in_step)?;
 
     let extension = path.as_ref().map(|path| first_contact(path, &group));
-    let (mut confirm, _) = describe(&draft, Kind::Confirm, eid, extension)?;
+    let (mut confirm, _) = describe(&draft, Kind::Confirm, eid, extension).map_err(in_step)?;
     confirm.mtu = agreed.mtu;
-    let listed = [start.gid()];
-    let gids: &[_] = if agreed.first_contact { &listed } else { &[] };
-    channel.send(|out| confirm.encode(gids, out))?;
+    let mut listed = KVec::new();
+    if agreed.first_contact {
+        // The server learns from the list whether it helps to offer a further link.
+        for gid in group.own_gids(&start, accept.gid).into_iter().flatten() {
+            listed
+                .push(gid, GFP_KERNEL)
+                .map_err(|_| DeclineReason::MEM)?;
+        }
+    }
+    channel.send(|out| confirm.encode(&listed, out))?;
     if let Some(first) = first {
         channel.late = true;
         if let Err(reason) = first.confirm() {
@@ -158,7 +180,8 @@ fn join(
             max_links: agreed.limits.max_links,
             extensions: agreed.extensions,
         };
-        smc_llc::create(start, params).map_err(|error| Stop::Decline(reason_of(error)))?
+        let ctx = context(setup)?;
+        smc_llc::create(start, params, ctx).map_err(|error| Stop::Decline(reason_of(error)))?
     } else {
         let want = smc_llc::Want {
             role: Role::Client,
@@ -170,5 +193,12 @@ fn join(
         };
         smc_llc::find(&want).ok_or(DeclineReason::SYNCERR)?
     };
-    Draft::new(place, setup, agreed.first_contact).map_err(|error| Stop::Decline(reason_of(error)))
+    Draft::new(place, setup, agreed.first_contact).map_err(|error| {
+        if error == ENOTCONN && !agreed.first_contact {
+            // It has just ended.
+            DeclineReason::SYNCERR.into()
+        } else {
+            Stop::Decline(reason_of(error))
+        }
+    })
 }

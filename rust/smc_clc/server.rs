@@ -10,14 +10,13 @@ use kernel::{
 use super::{
     approach,
     channel::Channel,
+    context,
     describe,
     eids,
     note_peer,
     reason_of,
-    server_limits,
     Setup,
     Stop,
-    LIMITS,
     TURN_MS, //
 };
 use crate::{
@@ -82,57 +81,172 @@ pub(super) fn handshake(
     let start = start?;
 
     let turn = smc_llc::Deadline::after(TURN_MS);
+    let Place {
+        draft,
+        gate,
+        accept,
+        link,
+        path,
+    } = take_place(setup, &start, &chosen, turn)?;
+    let group = draft.group().clone();
+    channel.send(|out| accept.encode(&[], out))?;
+
+    let message = match channel.receive(MessageType::Confirm) {
+        Ok(message) => message,
+        Err(stop) => {
+            if matches!(stop, Stop::Declined(code) if DeclineReason::from_code(code).is_passing()) {
+                // The client may have lost the link, and who comes next is to be spared that.
+                group.doubt();
+            }
+            return Err(stop);
+        }
+    };
+    let (confirm, gids) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
+    let Some(path) = path else {
+        return join_late(draft, &accept, &confirm).map_err(|stop| match stop {
+            // With its Confirm the client has gone on to RDMA: it would not hear of TCP any more.
+            Stop::Decline(_) => Stop::Fatal(ECONNABORTED),
+            stop => stop,
+        });
+    };
+    group.note_peer_gids(gids.iter());
+    let confirmed = check_confirm(&accept, &confirm)?;
+    let mut draft = draft;
+    let ring = PeerRing::of(&confirm).ok_or(DeclineReason::CNFERR)?;
+    draft.store_peer(&link, &ring)?;
+    draft.set_peer(&link, ring)?;
+    channel.late = true;
+    note_peer(&group, &confirm);
+    let peer = smc_llc::PeerLink {
+        qpn: confirm.qpn,
+        psn: confirm.psn,
+        gid: confirm.gid,
+        mac: confirm.mac,
+        mtu: confirmed.mtu,
+    };
+    let first = group
+        .connect(&link, &path, &peer)
+        .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
+    if let Err(reason) = first.confirm() {
+        return Err(channel.peer_decline_or(reason));
+    }
+    drop(gate);
+    Ok(draft.activate())
+}
+
+/// The rest of a handshake for a group that exists, after the client's Confirm.
+fn join_late(
+    mut draft: Draft,
+    accept: &AcceptConfirm,
+    confirm: &AcceptConfirm,
+) -> Result<Arc<Connection>, Stop> {
+    check_confirm(accept, confirm)?;
+    let ring = PeerRing::of(confirm).ok_or(DeclineReason::CNFERR)?;
+    // The client may have moved to another link meanwhile.
+    let link = draft
+        .group()
+        .link_to(confirm.qpn, confirm.gid)
+        .ok_or(DeclineReason::CNFERR)?;
+    draft.store_peer(&link, &ring)?;
+    draft.set_peer(&link, ring)?;
+    Ok(draft.activate())
+}
+
+/// A place in a link group, and what the client is told of it.
+struct Place {
+    /// The connection.
+    draft: Draft,
+    /// The peer's gate, where the group is new: nobody else may decide about one until that is ready.
+    gate: Option<smc_llc::Gate>,
+    /// The Accept.
+    accept: AcceptConfirm,
+    /// The link that it names.
+    link: Arc<smc_llc::Link>,
+    /// The way to the peer, where the group is new.
+    path: Option<smc_ib::Path>,
+}
+
+/// Why there is no place.
+enum NoPlace {
+    /// The handshake ends.
+    Stop(Stop),
+    /// The group that was found has just ended, or its peer does not answer: another one may do, or a new one.
+    Again,
+}
+
+impl From<Stop> for NoPlace {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<DeclineReason> for NoPlace {
+    fn from(reason: DeclineReason) -> Self {
+        Self::Stop(reason.into())
+    }
+}
+
+/// Finds a place in a link group to this client. As long as the client has been told of none, one whose links have just
+/// died is no reason to do without.
+fn take_place(
+    setup: &Setup,
+    start: &smc_ib::Approach,
+    chosen: &Chosen,
+    turn: smc_llc::Deadline,
+) -> Result<Place, Stop> {
+    loop {
+        match try_place(setup, start, chosen, turn) {
+            Ok(place) => return Ok(place),
+            Err(NoPlace::Stop(stop)) => return Err(stop),
+            Err(NoPlace::Again) if turn.left_ms() > 0 => {}
+            Err(NoPlace::Again) => return Err(DeclineReason::ERR_RDYLNK.into()),
+        }
+    }
+}
+
+/// Tries to find such a place.
+fn try_place(
+    setup: &Setup,
+    start: &smc_ib::Approach,
+    chosen: &Chosen,
+    turn: smc_llc::Deadline,
+) -> Result<Place, NoPlace> {
     let gate = smc_llc::gate(Role::Server, &chosen.peer, turn)
-        .map_err(|_| Stop::Decline(DeclineReason::INTERR))?;
-    let (mut draft, first_contact) = join(setup, &start, &chosen)?;
+        .map_err(|_| NoPlace::Stop(DeclineReason::INTERR.into()))?;
+    let (draft, first_contact) = join(setup, start, chosen)?;
     // A place in a group that exists is taken: others need not wait for the rest.
     let gate = first_contact.then_some(gate);
-    let group = draft.group().clone();
+    let group = draft.group();
     if !first_contact {
-        group.confirm_rkey(draft.rmb(), turn)?;
+        match group.confirm_rkey(draft.rmb(), turn) {
+            Ok(true) => {}
+            Ok(false) if group.is_alive() => return Err(DeclineReason::ERR_REGBUF.into()),
+            Ok(false) => return Err(NoPlace::Again),
+            Err(error) => {
+                if error == ETIMEDOUT {
+                    group.doubt();
+                }
+                return Err(NoPlace::Again);
+            }
+        }
     }
     let path = match first_contact {
         true => Some(start.path(&*setup.net)?),
         false => None,
     };
-    let extension = path.as_ref().map(|path| super::first_contact(path, &group));
+    let extension = path.as_ref().map(|path| super::first_contact(path, group));
     // Only now: while the key was told the connection may have moved to another link.
-    let (accept, link) = describe(&draft, Kind::Accept, chosen.eid, extension)?;
-    channel.send(|out| accept.encode(&[], out))?;
-
-    let message = channel.receive(MessageType::Confirm)?;
-    let (confirm, _) = AcceptConfirm::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
-    let confirmed = check_confirm(&accept, &confirm)?;
-    let ring = PeerRing::of(&confirm).ok_or(DeclineReason::CNFERR)?;
-    let link = if first_contact {
-        link
-    } else {
-        // The client may have moved to another link meanwhile.
-        group
-            .link_to(confirm.qpn, confirm.gid)
-            .ok_or(DeclineReason::CNFERR)?
-    };
-    draft.store_peer(&link, &ring)?;
-    draft.set_peer(&link, ring)?;
-    if let Some(path) = &path {
-        channel.late = true;
-        note_peer(&group, &confirm);
-        let peer = smc_llc::PeerLink {
-            qpn: confirm.qpn,
-            psn: confirm.psn,
-            gid: confirm.gid,
-            mac: confirm.mac,
-            mtu: confirmed.mtu,
-        };
-        let first = group
-            .connect(&link, path, &peer)
-            .map_err(|_| Stop::Decline(DeclineReason::ERR_RDYLNK))?;
-        if let Err(reason) = first.confirm() {
-            return Err(channel.peer_decline_or(reason));
-        }
+    match describe(&draft, Kind::Accept, chosen.eid, extension) {
+        Ok((accept, link)) => Ok(Place {
+            draft,
+            gate,
+            accept,
+            link,
+            path,
+        }),
+        Err(_) if !first_contact => Err(NoPlace::Again),
+        Err(reason) => Err(reason.into()),
     }
-    drop(gate);
-    Ok(draft.activate())
 }
 
 /// Chooses version, release, enterprise id and limits.
@@ -151,7 +265,7 @@ fn choose_for(
         v2: usable,
         v1: Err(DeclineReason::VERSMISMAT),
         release: RELEASE,
-        limits: LIMITS,
+        limits: context(setup)?.settings().limits(),
         extensions: Extensions::ALL,
     };
     match choose(proposal, &policy, eids.iter())? {
@@ -183,7 +297,11 @@ fn peer_key(proposal: &Proposal<'_>) -> Result<smc_llc::PeerKey, Stop> {
 }
 
 /// Finds a link group to this client or makes one, and a place in it; says whether it was made.
-fn join(setup: &Setup, start: &smc_ib::Approach, chosen: &Chosen) -> Result<(Draft, bool), Stop> {
+fn join(
+    setup: &Setup,
+    start: &smc_ib::Approach,
+    chosen: &Chosen,
+) -> Result<(Draft, bool), NoPlace> {
     let want = smc_llc::Want {
         role: Role::Server,
         peer_id: chosen.peer.id,
@@ -195,7 +313,8 @@ fn join(setup: &Setup, start: &smc_ib::Approach, chosen: &Chosen) -> Result<(Dra
     let (place, first_contact) = match smc_llc::find(&want) {
         Some(place) => (place, false),
         None => {
-            let limits = server_limits(start, chosen.limits);
+            // How many links there may be does not depend on the devices of this moment: others may come.
+            let limits = chosen.limits;
             let params = smc_llc::Params {
                 role: Role::Server,
                 peer_id: chosen.peer.id,
@@ -205,12 +324,17 @@ fn join(setup: &Setup, start: &smc_ib::Approach, chosen: &Chosen) -> Result<(Dra
                 max_links: limits.max_links,
                 extensions: chosen.extensions,
             };
-            let place =
-                smc_llc::create(start, params).map_err(|error| Stop::Decline(reason_of(error)))?;
+            let place = smc_llc::create(start, params, context(setup)?)
+                .map_err(|error| Stop::Decline(reason_of(error)))?;
             (place, true)
         }
     };
-    let draft =
-        Draft::new(place, setup, first_contact).map_err(|error| Stop::Decline(reason_of(error)))?;
+    let draft = Draft::new(place, setup, first_contact).map_err(|error| {
+        if !first_contact && error == ENOTCONN {
+            NoPlace::Again
+        } else {
+            NoPlace::Stop(Stop::Decline(reason_of(error)))
+        }
+    })?;
     Ok((draft, first_contact))
 }

@@ -19,6 +19,7 @@ use super::{
         Started,
         Text,
         What,
+        PEER_GIDS,
         TURN_MS, //
     },
     gone,
@@ -39,6 +40,7 @@ use crate::{
             AddContext,
             AddEvent,
             Addition,
+            Awaited,
             Context,
             End,
             Exchange,
@@ -65,6 +67,7 @@ use crate::{
             Llc,
             MovedRtoken,
             MovedRtokens,
+            Opcode,
             ReqAddLink,
             Version, //
         },
@@ -216,7 +219,7 @@ impl LinkGroup {
         let Some(outlook) = self.outlook(None) else {
             return;
         };
-        if !outlook.context.own_alternate {
+        if !outlook.context.may_ask(Role::Client) {
             return;
         }
         let gids = [outlook.base.start().gid(), outlook.start.gid()];
@@ -227,6 +230,8 @@ impl LinkGroup {
         if let Ok(len) = Llc::request(Version::V2, body).encode(&mut bytes) {
             if let Some(message) = bytes.get(..len) {
                 outlook.base.send_long(message);
+                // The server may be busy with another exchange, and drop this: it is asked again, now and then.
+                self.llc.lock().add_failed(self.now_ms());
             }
         }
     }
@@ -234,21 +239,26 @@ impl LinkGroup {
     /// What this side knows when a further link is to be made; the peer's GID on it where that is known. Nothing without
     /// an active link. May sleep.
     fn outlook(&self, near: Option<Gid>) -> Option<Outlook> {
-        let (base, group, max_links, free_slot) = {
+        let (base, peer, group, max_links, free_slot, peer_other) = {
             let state = self.llc.lock();
             let base = state.others(None).find(|c| !c.spare)?.link.clone();
+            let peer = base.peer()?;
             let free = state.columns.iter().any(Option::is_none);
-            (base, state.kind, state.max_links, free)
+            let other = state.other_peer_gid(peer.gid);
+            (base, peer, state.kind, state.max_links, free, other)
         };
-        let peer = base.peer()?;
+        // An asymmetric link is there to be replaced.
         let used = |start: &Start| {
-            self.links()
-                .any(|link| !link.is_lost() && link.start().is_at(start.device()))
+            let state = self.llc.lock();
+            let mut columns = state.columns.iter().flatten();
+            columns.any(|c| !c.spare && !c.link.is_lost() && c.link.start().is_at(start.device()))
         };
-        let other = smc_ib::find_alternate(base.start(), near.unwrap_or(peer.gid), used);
+        let near = near.or(peer_other).unwrap_or(peer.gid);
+        let other = smc_ib::find_alternate(base.start(), near, used);
         let context = AddContext {
             group,
             own_alternate: other.is_some(),
+            peer_alternate: peer_other.is_some(),
             peer_gid: peer.gid,
             peer_mac: peer.mac,
             compare_mac: false,
@@ -272,21 +282,32 @@ impl LinkGroup {
             }) => m.gids.iter().last(),
             _ => None,
         });
+        let owed = core::mem::take(&mut self.llc.lock().owes_offer);
         let outlook = self.outlook(near);
         if outlook.as_ref().is_some_and(|o| !o.context.free_slot) {
             self.llc.lock().lacks_column = true;
         }
+        let base = outlook.as_ref().map(|o| o.base.clone());
         let outlook = outlook.filter(|o| o.context.may_offer(Role::Server));
         let Some(outlook) = outlook else {
             if let Some((text, column)) = wish {
                 self.refuse_wish(&text, column);
+            } else if let (true, Some(base)) = (owed, base) {
+                self.offer_nothing(id, &base);
             }
             self.finish_exchange(id);
             return;
         };
         let (run, order) = Addition::offer(Version::V2);
         let failed = match self.prepare_offer(id, run, &outlook) {
-            Ok(mut adding) => self.obey(&mut adding, order) == End::GivenUp && !adding.refused,
+            Ok(mut adding) => {
+                let given_up = self.obey(&mut adding, order) == End::GivenUp;
+                if adding.refused {
+                    // What it has said of other devices does not hold any more, or they cannot be reached.
+                    self.llc.lock().peer_gids = [None; PEER_GIDS];
+                }
+                given_up && !adding.refused
+            }
             Err(_) => {
                 self.finish_exchange(id);
                 true
@@ -294,6 +315,87 @@ impl LinkGroup {
         };
         if failed && outlook.context.own_alternate {
             self.llc.lock().add_failed(self.now_ms());
+        }
+    }
+
+    /// Server: offers a link to a client of a first contact where neither side has a second device. One that agreed on
+    /// two links may be waiting for an offer for seconds (C clients do), and goes on when it has refused this one, as it
+    /// has to: no link lies beside another. So nothing is made for it. A client that takes it has got a device
+    /// meanwhile, and gets a true offer.
+    fn offer_nothing(self: &Arc<Self>, id: FlowId, base: &Arc<Link>) {
+        let number = {
+            let state = self.llc.lock();
+            let ids = state.ids();
+            match next_link_id(state.last_id, ids.iter().flatten().copied()) {
+                Some(number) => number,
+                None => return,
+            }
+        };
+        let awaited = Awaited {
+            opcode: Opcode::AddLink,
+            response: true,
+            link: Some(base.column()),
+        };
+        self.expect(id, awaited);
+        let offer = AddLink {
+            link_num: number.get(),
+            ..Self::describe(base)
+        };
+        if !Self::send_add_link(base, true, offer, &[], base) {
+            return;
+        }
+        let Outcome::Message(text) = self.await_answer(id, base, Deadline::after(TURN_MS)) else {
+            return;
+        };
+        let taken = match Llc::decode(&text) {
+            Ok(Llc {
+                body: Body::AddLink(m),
+                ..
+            }) if !m.rejected => m.gid,
+            _ => return,
+        };
+        Self::request(
+            base,
+            Body::DeleteLink(DeleteLink {
+                link_num: number.get(),
+                all: false,
+                orderly: false,
+                reason: DeleteLink::LOST_PATH,
+            }),
+        );
+        let mut state = self.llc.lock();
+        state.note_peer_gid(taken);
+        state.want_add = true;
+    }
+
+    /// Sends ADD LINK about the link that `m` describes, with our keys on it, over the link `via`; says whether it will
+    /// be sent. `old` is the link that the keys refer to.
+    fn send_add_link(
+        via: &Arc<Link>,
+        server: bool,
+        m: AddLink<'_>,
+        keys: &[MovedRtoken],
+        old: &Link,
+    ) -> bool {
+        let body = Body::AddLink(AddLink {
+            ext: Some(Extension {
+                direct: old.is_direct(),
+                client_gid: old.peer().map_or(Gid::ZERO, |peer| peer.gid),
+                rtokens: MovedRtokens::new(keys),
+            }),
+            ..m
+        });
+        let msg = if server {
+            Llc::request(Version::V2, body)
+        } else {
+            Llc::response(Version::V2, body)
+        };
+        let Ok(mut bytes) = KVec::from_elem(0, super::send::LONG_LEN, GFP_KERNEL) else {
+            return false;
+        };
+        match msg.encode(&mut bytes) {
+            Ok(len) => bytes.get(..len).is_some_and(|bytes| via.send_long(bytes)),
+            Err(_) => false,
         }
     }
 
@@ -594,27 +696,7 @@ impl LinkGroup {
             Say::AddLink => {
                 let sent = Self::describe(&adding.new);
                 adding.sent = Some(sent);
-                let old = &adding.old;
-                let body = Body::AddLink(AddLink {
-                    ext: Some(Extension {
-                        direct: old.is_direct(),
-                        client_gid: old.peer().map_or(Gid::ZERO, |peer| peer.gid),
-                        rtokens: MovedRtokens::new(&adding.keys),
-                    }),
-                    ..sent
-                });
-                let msg = if server {
-                    Llc::request(Version::V2, body)
-                } else {
-                    Llc::response(Version::V2, body)
-                };
-                let Ok(mut bytes) = KVec::from_elem(0, super::send::LONG_LEN, GFP_KERNEL) else {
-                    return false;
-                };
-                match msg.encode(&mut bytes) {
-                    Ok(len) => bytes.get(..len).is_some_and(|bytes| link.send_long(bytes)),
-                    Err(_) => false,
-                }
+                Self::send_add_link(link, server, sent, &adding.keys, &adding.old)
             }
             // Version 2 has none.
             Say::Keys => false,
@@ -681,6 +763,9 @@ impl LinkGroup {
             .find(|c| c.spare && adding.becomes == GroupType::Symmetric)
             .and_then(|c| c.link.known_id());
         state.forget_failures();
+        if let Some(peer) = adding.new.peer() {
+            state.note_peer_gid(peer.gid);
+        }
         state.kind = if adding.first {
             GroupType::Single
         } else {
@@ -699,7 +784,14 @@ impl LinkGroup {
                 });
             }
             // Further links follow the first at once.
-            state.want_add |= adding.first && state.max_links > 1;
+            if adding.first && state.max_links > 1 {
+                state.want_add = true;
+                state.owes_offer = true;
+            }
+            if adding.becomes == GroupType::AsymmetricPeer {
+                // It would have taken another device, if it had one that works.
+                state.peer_gids = [adding.new.peer().map(|peer| peer.gid), None];
+            }
         }
         let kind = state.kind;
         drop(state);

@@ -24,6 +24,7 @@ use super::{
         Reason, //
     },
     link::Link,
+    loss::Cause,
     Deadline, //
 };
 use crate::{
@@ -51,9 +52,11 @@ use crate::{
             Silence,
             Verdict,
             LINK_SLOTS,
-            MAX_RTOKENS, //
+            MAX_RTOKENS,
+            WAIT_MS, //
         },
         ids::{
+            Gid,
             LinkId,
             Role, //
         },
@@ -73,6 +76,9 @@ pub(super) const TURN_MS: u32 = 10_000;
 
 /// Ends of links that wait for their turn.
 const MOST_DELETES: usize = 4;
+
+/// GIDs of the peer that are kept in mind: one for each device that a group can use.
+pub(super) const PEER_GIDS: usize = 2;
 
 /// A message in memory of its own.
 pub(super) type Text = KVec<u8>;
@@ -174,6 +180,10 @@ pub(super) struct LlcState {
     pub(super) want_add: bool,
     /// A link could not be offered because links that go had all columns.
     pub(super) lacks_column: bool,
+    /// GIDs of the peer, as far as it has told them.
+    pub(super) peer_gids: [Option<Gid>; PEER_GIDS],
+    /// Server: the client of a first contact may be waiting for an offer.
+    pub(super) owes_offer: bool,
     /// How often adding a link has failed here since the ports changed or a link came.
     failures: u32,
     /// When it is tried again, on the group's clock.
@@ -205,6 +215,8 @@ impl LlcState {
             want_delete: KVec::with_capacity(MOST_DELETES, GFP_KERNEL)?,
             want_add: false,
             lacks_column: false,
+            peer_gids: [None; PEER_GIDS],
+            owes_offer: false,
             failures: 0,
             retry_at: None,
             closed: false,
@@ -277,6 +289,29 @@ impl LlcState {
     pub(super) fn add_failed(&mut self, now: i64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = retry_ms(self.failures).map(|ms| now.saturating_add(i64::from(ms)));
+    }
+
+    /// Keeps a GID of the peer in mind; the latest ones, if there are more than places.
+    pub(super) fn note_peer_gid(&mut self, gid: Gid) {
+        if gid.is_zero() || self.peer_gids.contains(&Some(gid)) {
+            return;
+        }
+        self.peer_gids.rotate_right(1);
+        if let Some(first) = self.peer_gids.first_mut() {
+            *first = Some(gid);
+        }
+    }
+
+    /// Forgets a GID of the peer.
+    pub(super) fn forget_peer_gid(&mut self, gid: Gid) {
+        for place in &mut self.peer_gids {
+            let _ = place.take_if(|g| *g == gid);
+        }
+    }
+
+    /// A GID of the peer beside this one, of a device that could have a further link.
+    pub(super) fn other_peer_gid(&self, gid: Gid) -> Option<Gid> {
+        self.peer_gids.iter().flatten().copied().find(|g| *g != gid)
     }
 
     /// Trying to add a link is worth it anew.
@@ -422,6 +457,12 @@ impl LinkGroup {
         if state.column(link).is_none() {
             return;
         }
+        if let (Body::ReqAddLink(m), Role::Server) = (&msg.body, self.role()) {
+            // Whatever becomes of the wish, which may have to wait.
+            for gid in m.gids.iter() {
+                state.note_peer_gid(gid);
+            }
+        }
         match state.flows.arrived(&msg, link.column()) {
             Verdict::Deliver(id) => {
                 if let (Some(mailbox), Some(text)) = (state.mailbox(id), text(bytes)) {
@@ -484,8 +525,7 @@ impl LinkGroup {
                 if let Some(bytes) = answer {
                     link.send_llc(&bytes);
                 }
-                pr_debug!("peer ends group {:#x} (orderly: {orderly})\n", self.id());
-                self.end(Reason::ByPeer);
+                self.end(Reason::ByPeer { orderly });
             }
             LlcReply::Waiter(_) => {}
             LlcReply::Ignore(why) => {
@@ -619,6 +659,22 @@ impl LinkGroup {
             .is_ok_and(|bytes| link.send_llc(&bytes))
     }
 
+    /// Waits for what an exchange needs over the link `via`: for [`WAIT_MS`] since there was a sign of life on the link,
+    /// and until `limit` at most. In a work item.
+    ///
+    /// The message that asks, and the one that answers, stand behind all data that was posted before them; on a slow
+    /// wire that takes its time, and says nothing of the peer.
+    pub(super) fn await_answer(&self, id: FlowId, via: &Link, limit: Deadline) -> Outcome {
+        loop {
+            let before = via.signs_of_life();
+            let left = limit.left_ms().clamp(WAIT_MS / 4, WAIT_MS);
+            match self.await_message(id, left) {
+                Outcome::TimedOut if limit.left().is_some() && via.signs_of_life() != before => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Looks whether the peer is there, on each link from which nothing has come for long, and whether a link is to be
     /// tried again. Called every second or so.
     pub(super) fn keep_alive(self: &Arc<Self>) {
@@ -630,6 +686,7 @@ impl LinkGroup {
         if retry {
             self.want_link();
         }
+        let idle_ms = self.ctx().settings().testlink_ms();
         for column in 0..LINK_SLOTS {
             let link = {
                 let state = self.llc.lock();
@@ -642,18 +699,26 @@ impl LinkGroup {
             let heard = link.last_heard.load(Acquire);
             let tested = link.test_sent.load(Acquire);
             let ago = |then: i64| u64::try_from(now.saturating_sub(then)).unwrap_or(0);
-            match judge_silence(ago(heard), (tested > heard).then(|| ago(tested))) {
+            let tested = (tested > heard).then(|| ago(tested));
+            match judge_silence(ago(heard), tested, idle_ms) {
                 Silence::Fine => {}
-                Silence::Lost => {
-                    pr_debug!("peer of group {:#x} does not answer\n", self.id());
-                    link.broken();
-                }
-                Silence::Test => {
-                    // Before it is sent: the answer may come at once, and must not look older than the question.
-                    link.test_sent.store(now, Release);
-                    Self::request(&link, Body::TestLink(*b"smc-rs keepalive"));
-                }
+                Silence::Lost => link.broken(Cause::Silence),
+                Silence::Test => link.ask_whether_there(now),
             }
         }
+    }
+}
+
+impl Link {
+    /// Asks the peer whether it is there; `now` on the group's clock. Any context.
+    pub(super) fn ask_whether_there(self: &Arc<Self>, now: i64) {
+        // Before it is sent: the answer may come at once, and must not look older than the question.
+        self.test_sent.store(now, Release);
+        LinkGroup::request(self, Body::TestLink(*b"smc-rs keepalive"));
+    }
+
+    /// What changes whenever something of the peer arrives, or something that was sent has arrived there.
+    fn signs_of_life(&self) -> (i64, u32) {
+        (self.last_heard.load(Acquire), self.send.lock().delivered())
     }
 }

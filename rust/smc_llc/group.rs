@@ -33,10 +33,12 @@ use kernel::{
 use super::{
     flow::{
         Column,
-        LlcState, //
+        LlcState,
+        PEER_GIDS, //
     },
     gone,
     link::Link,
+    loss::Cause,
     registry,
     ring::Rings,
     table::{
@@ -50,6 +52,7 @@ use crate::{
         event::Event,
         sync::BhLock, //
     },
+    net_ctx::NetCtx,
     new_bh_lock,
     proto::{
         clc,
@@ -79,7 +82,10 @@ use crate::{
         },
         llc::DeleteLink, //
     },
-    smc_ib::Start,
+    smc_ib::{
+        self,
+        Start, //
+    },
 };
 
 /// How long the announcement of the end may take to reach the peer: the chains before it go first.
@@ -138,7 +144,10 @@ pub(crate) enum Reason {
     /// The peer broke the protocol.
     Violation,
     /// The peer said so.
-    ByPeer,
+    ByPeer {
+        /// In good order.
+        orderly: bool,
+    },
 }
 
 impl Reason {
@@ -149,7 +158,8 @@ impl Reason {
             Self::Operator => 1,
             Self::LostPath => 2,
             Self::Violation => 3,
-            Self::ByPeer => 4,
+            Self::ByPeer { orderly: true } => 4,
+            Self::ByPeer { orderly: false } => 5,
         }
     }
 
@@ -159,7 +169,8 @@ impl Reason {
             0 => Self::Program,
             1 => Self::Operator,
             3 => Self::Violation,
-            4 => Self::ByPeer,
+            4 => Self::ByPeer { orderly: true },
+            5 => Self::ByPeer { orderly: false },
             _ => Self::LostPath,
         }
     }
@@ -171,7 +182,7 @@ impl Reason {
             Self::Operator => Some(DeleteLink::OPERATOR),
             Self::LostPath => Some(DeleteLink::LOST_PATH),
             Self::Violation => Some(DeleteLink::VIOLATION),
-            Self::ByPeer => None,
+            Self::ByPeer { .. } => None,
         }
     }
 
@@ -193,6 +204,10 @@ pub(crate) struct LinkGroup {
     id: u32,
     /// What it was made for.
     params: Params,
+    /// The namespace's settings.
+    ctx: Arc<NetCtx>,
+    /// Its first contact was over and well.
+    was_active: Atomic<bool>,
     /// VLAN of its links.
     vlan: Option<u16>,
     /// What the peer's host has said of itself.
@@ -209,6 +224,8 @@ pub(crate) struct LinkGroup {
     idle_since: Atomic<i64>,
     /// Rings that connections have let go of since somebody looked.
     pub(super) returned: Atomic<i32>,
+    /// The memory of rings that no connection uses is to be given back.
+    pub(super) relief: Atomic<bool>,
     /// Rings of the connections.
     #[pin]
     pub(super) rings: Mutex<Rings>,
@@ -291,13 +308,20 @@ impl LinkGroup {
     pub(super) const LOSS: u64 = 4;
 
     /// Makes a group with its first link, which begins at `start` and has a queue pair in state INIT. May sleep.
-    pub(super) fn new(id: u32, start: &Start, params: Params) -> Result<(Arc<Self>, Arc<Link>)> {
+    pub(super) fn new(
+        id: u32,
+        start: &Start,
+        params: Params,
+        ctx: Arc<NetCtx>,
+    ) -> Result<(Arc<Self>, Arc<Link>)> {
         let table = Table::new()?;
         let llc = LlcState::new(params.role, params.max_links)?;
         let group = Arc::pin_init(
             pin_init!(Self {
                 id,
                 params,
+                ctx,
+                was_active: Atomic::new(false),
                 vlan: start.vlan(),
                 peer_host: SetOnce::new(),
                 born: Instant::now(),
@@ -306,6 +330,7 @@ impl LinkGroup {
                 members: Atomic::new(0),
                 idle_since: Atomic::new(0),
                 returned: Atomic::new(0),
+                relief: Atomic::new(false),
                 rings <- new_mutex!(Rings::new(), "smc_llc::rings"),
                 conns <- new_bh_lock!(table, "smc_llc::conns"),
                 llc <- new_bh_lock!(llc, "smc_llc::llc"),
@@ -350,6 +375,11 @@ impl LinkGroup {
     /// What it was made for.
     pub(crate) fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// What the namespace keeps.
+    pub(super) fn ctx(&self) -> &NetCtx {
+        &self.ctx
     }
 
     /// VLAN of its links.
@@ -398,7 +428,13 @@ impl LinkGroup {
         self.life
             .cmpxchg(LIFE_NEW, LIFE_ACTIVE, Full)
             .map_err(|_| gone())?;
+        self.was_active.store(true, Release);
         Ok(())
+    }
+
+    /// Whether its first contact was over and well.
+    pub(super) fn was_active(&self) -> bool {
+        self.was_active.load(Acquire)
     }
 
     /// Every link that is not being taken off the tables.
@@ -433,7 +469,13 @@ impl LinkGroup {
     /// named.
     pub(super) fn find(&self, start: &Start, wanted: &Wanted) -> Option<Arc<Link>> {
         let mut state = self.llc.lock();
-        let begins = |column: &Column| column.carries() && column.link.start().same(start);
+        let server = wanted.identity.role == Role::Server;
+        // A client obeys the server, who decides.
+        let begins = |column: &Column| {
+            column.carries()
+                && column.link.start().same(start)
+                && !(server && column.link.is_doubted())
+        };
         if !state.columns.iter().flatten().any(begins) {
             return None;
         }
@@ -481,6 +523,28 @@ impl LinkGroup {
         state.link(column)
     }
 
+    /// The peer's side of the group seems not to be what it is here: no connection is led to it before something of the
+    /// peer is heard on the link. Not on anybody's mere word is it given up.
+    pub(crate) fn doubt(&self) {
+        for link in self.links().filter(|link| link.can_send()) {
+            link.doubt();
+        }
+    }
+
+    /// Keeps GIDs of the peer in mind, which tell where a further link can go.
+    pub(crate) fn note_peer_gids(&self, gids: impl Iterator<Item = Gid>) {
+        let mut state = self.llc.lock();
+        for gid in gids {
+            state.note_peer_gid(gid);
+        }
+    }
+
+    /// GIDs of this host for the group's links: those of the links, and of the device that a further one would take.
+    pub(crate) fn own_gids(&self, start: &Start, near: Gid) -> [Option<Gid>; PEER_GIDS] {
+        let other = smc_ib::find_alternate(start, near, |_| false);
+        [Some(start.gid()), other.map(|other| other.gid())]
+    }
+
     /// The link to a queue pair of the peer, as its Confirm names it.
     pub(crate) fn link_to(&self, qpn: Qpn, gid: Gid) -> Option<Arc<Link>> {
         self.links()
@@ -512,7 +576,7 @@ impl LinkGroup {
                     peer.qpn.get()
                 );
                 // Nothing may be told the peer: it would reach the new queue pair.
-                link.broken();
+                link.broken(Cause::Superseded);
             }
         }
     }
@@ -597,7 +661,11 @@ impl LinkGroup {
 
     /// Whether this side ends the group: what the peer says of connections does not matter any more.
     pub(super) fn is_given_up(&self) -> bool {
-        !self.is_alive() && Reason::from_number(self.reason.load(Acquire)) != Reason::ByPeer
+        !self.is_alive()
+            && !matches!(
+                Reason::from_number(self.reason.load(Acquire)),
+                Reason::ByPeer { .. }
+            )
     }
 
     /// Tells the peer that the group ends, over `link`, and keeps the queue pair for what it still says: a server
@@ -623,6 +691,7 @@ impl LinkGroup {
     fn take_apart(self: &Arc<Self>) {
         let reason = Reason::from_number(self.reason.load(Acquire));
         self.tell_group_down(reason);
+        self.log_end(reason);
         self.llc.lock().close();
         self.llc_event.notify_all();
         for link in self.links() {

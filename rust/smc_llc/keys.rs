@@ -44,12 +44,14 @@ use crate::proto::{
         LinkRtoken,
         Llc,
         Opcode, //
-    },
-    DeclineReason, //
+    }, //
 };
 
 /// Keys that one DELETE_RKEY of the ordinary length names.
 pub(super) const KEYS_AT_ONCE: usize = 8;
+
+/// How long the peer may take to forget keys while others wait for their turn.
+const WITHDRAW_MS: u32 = 4_000;
 
 /// How often a key is told that the peer cannot take yet.
 const MOST_TRIES: u32 = 12;
@@ -72,26 +74,19 @@ enum Told {
 }
 
 impl LinkGroup {
-    /// Tells the peer the key of an RMB and waits for its answer: for every connection but the first of a group, where
-    /// the handshake does not tell all. Our
-    /// turn is waited for until `deadline` at most. In a work item.
+    /// Tells the peer the key of an RMB and waits for its answer, which says whether it takes it: for every connection
+    /// but the first of a group, where the handshake does not tell all. Our turn is waited for until `deadline` at most.
+    /// In a work item.
     ///
     /// # Errors
     ///
-    /// [`DeclineReason::ERR_REGBUF`] when the peer does not take it or does not answer.
-    pub(crate) fn confirm_rkey(
-        self: &Arc<Self>,
-        rmb: &Rmb,
-        deadline: Deadline,
-    ) -> Result<(), DeclineReason> {
+    /// `ETIMEDOUT` without an answer; `ENOTCONN` when the group ends.
+    pub(crate) fn confirm_rkey(self: &Arc<Self>, rmb: &Rmb, deadline: Deadline) -> Result<bool> {
         // Whatever comes of it, the peer may know the key from here on.
         if rmb.memory().mark_known() || self.handshake_tells() {
-            return Ok(());
+            return Ok(true);
         }
-        match self.tell_key(rmb.memory(), Some(deadline)) {
-            Ok(true) => Ok(()),
-            _ => Err(DeclineReason::ERR_REGBUF),
-        }
+        self.tell_key(rmb.memory(), Some(deadline))
     }
 
     /// Tells the peer a key and says whether it took it. One that it cannot take now is told again for a while. Spare
@@ -108,7 +103,7 @@ impl LinkGroup {
         for tries in 0..MOST_TRIES {
             let turn = needed.unwrap_or_else(|| Deadline::after(TURN_MS));
             let id = self.begin_exchange(Exchange::Rkey, turn)?;
-            let told = self.tell_in_turn(id, memory);
+            let told = self.tell_in_turn(id, memory, turn.later(WAIT_MS));
             self.finish_exchange(id);
             match told? {
                 Told::Answer(KeyAnswer::Taken) => return Ok(true),
@@ -122,6 +117,8 @@ impl LinkGroup {
                             return Ok(false);
                         }
                         self.give_up_spares();
+                        // What connections have let go of makes room as well, a moment later.
+                        self.tidy_rings();
                     }
                     fsleep(Delta::from_millis(1 << tries.min(MOST_DOUBLINGS)));
                 }
@@ -143,8 +140,14 @@ impl LinkGroup {
         Ok((via, others))
     }
 
-    /// Tells a key on all links and waits for the answer. It is our turn, so that no link comes meanwhile.
-    fn tell_in_turn(self: &Arc<Self>, id: FlowId, memory: &Arc<RmbMemory>) -> Result<Told> {
+    /// Tells a key on all links and waits for the answer, until `limit` at most. It is our turn, so that no link comes
+    /// meanwhile.
+    fn tell_in_turn(
+        self: &Arc<Self>,
+        id: FlowId,
+        memory: &Arc<RmbMemory>,
+        limit: Deadline,
+    ) -> Result<Told> {
         // A link may have come since the ring was made.
         self.validate(memory)?;
         let (via, others) = self.links_for_keys()?;
@@ -167,7 +170,7 @@ impl LinkGroup {
         request.others = u8::try_from(used)?;
         loop {
             let body = Body::ConfirmRkey(request);
-            match self.ask(id, &via, Opcode::ConfirmRkey, body)? {
+            match self.ask(id, &via, Opcode::ConfirmRkey, body, limit)? {
                 None => return Ok(Told::Again),
                 Some(answer) => {
                     if let Ok(Llc {
@@ -185,13 +188,14 @@ impl LinkGroup {
         }
     }
 
-    /// Asks over a link and waits for the answer; nothing when the link has gone before that.
+    /// Asks over a link and waits for the answer, until `limit` at most; nothing when the link has gone before that.
     fn ask(
         self: &Arc<Self>,
         id: FlowId,
         via: &Arc<Link>,
         opcode: Opcode,
         body: Body<'_>,
+        limit: Deadline,
     ) -> Result<Option<super::flow::Text>> {
         let awaited = Awaited {
             opcode,
@@ -206,7 +210,7 @@ impl LinkGroup {
                 Err(gone())
             };
         }
-        match self.await_message(id, WAIT_MS) {
+        match self.await_answer(id, via, limit) {
             Outcome::Message(text) => Ok(Some(text)),
             Outcome::LinkGone => Ok(None),
             Outcome::TimedOut => Err(ETIMEDOUT),
@@ -249,6 +253,7 @@ impl LinkGroup {
         }
         let keys = keys.get(..used).ok_or(EINVAL)?;
         let body = Body::DeleteRkey(DeleteRkey::request(keys));
-        self.ask(id, &via, Opcode::DeleteRkey, body)
+        let limit = Deadline::after(WITHDRAW_MS);
+        self.ask(id, &via, Opcode::DeleteRkey, body, limit)
     }
 }

@@ -11,6 +11,7 @@
 
 use kernel::{
     impl_has_work, new_condvar, new_mutex, new_work,
+    num::casts::u32_as_usize,
     prelude::*,
     sync::{
         atomic::{
@@ -34,11 +35,12 @@ use kernel::{
 use super::{
     gone,
     group::LinkGroup,
+    loss::Cause,
     registrar::Registrar,
     registry,
     send::{
         SendQueue,
-        CHAIN_SLOTS,
+        Slots,
         LONG_LEN,
         SINGLE_SLOTS, //
     },
@@ -78,15 +80,13 @@ use crate::{
             demux,
             Demux, //
         },
+        size::WorkRequests,
     },
     smc_ib::{
         Path,
         Start, //
     },
 };
-
-/// Receive buffers of a link: one for every connection that may send at the same time.
-const RECV_SLOTS: usize = 256;
 
 /// Bytes of a receive buffer: a message, and the beginning of a longer one.
 const RECV_LEN: usize = 128;
@@ -176,6 +176,12 @@ pub(crate) struct Link {
     failed: Atomic<bool>,
     /// It is to go, and no connection takes it any more.
     lost: Atomic<bool>,
+    /// The first [`Cause`] of that, as a number.
+    cause: Atomic<i32>,
+    /// When somebody said that the peer does not know it any more, on the group's clock.
+    doubted: Atomic<i64>,
+    /// Name of its device, which may be gone when that is asked for.
+    device_name: [u8; 64],
     /// No router lies between.
     direct: Atomic<bool>,
     /// Somebody takes it apart, or has.
@@ -272,7 +278,7 @@ impl QpEvents for Events {
     }
 
     fn broken(&self) {
-        self.0.broken();
+        self.0.broken(Cause::Transport);
     }
 }
 
@@ -296,14 +302,13 @@ impl Link {
         let pd = Pd::new(&device)?;
         let queue = SendQueue::new()?;
         let owner = group.clone();
-        let start = start.clone();
         let port = start.port();
         let now = group.now_ms();
         let link = Arc::pin_init(
             pin_init!(Self {
                 group: owner,
                 column,
-                start,
+                start: start.clone(),
                 psn: Psn::truncate(random::random_u32()),
                 qpn: Atomic::new(0),
                 peer: SetOnce::new(),
@@ -313,6 +318,9 @@ impl Link {
                 conns: Atomic::new(0),
                 failed: Atomic::new(false),
                 lost: Atomic::new(false),
+                cause: Atomic::new(0),
+                doubted: Atomic::new(0),
+                device_name: start.device_name(),
                 direct: Atomic::new(false),
                 ending: Atomic::new(false),
                 forgetting: Atomic::new(false),
@@ -335,15 +343,8 @@ impl Link {
             }),
             GFP_KERNEL,
         )?;
-        let config = QpConfig {
-            chain_slots: CHAIN_SLOTS,
-            single_slots: SINGLE_SLOTS,
-            long_len: LONG_LEN,
-            recv_slots: RECV_SLOTS,
-            recv_len: RECV_LEN,
-            port,
-        };
-        let qp = Qp::new(&pd, config, Events(link.clone()))?;
+        let (qp, slots) = link.new_qp(&pd, port)?;
+        link.send.lock().set_slots(slots);
         link.registrar.open(&link, &pd, &link.start)?;
         link.qpn.store(qp.qpn(), Relaxed);
         link.max_pieces
@@ -354,6 +355,40 @@ impl Link {
             hardware.qp = Stage::Init(qp);
         }
         Ok(link)
+    }
+
+    /// Makes the queue pair, as large as the namespace's settings want it, or smaller where there is no memory or the
+    /// device does not do that.
+    fn new_qp(self: &Arc<Self>, pd: &Arc<Pd>, port: u32) -> Result<(Qp<Events, Init>, Slots)> {
+        let mut want = self.group.ctx().settings().work_requests();
+        loop {
+            let made = self.qp_for(pd, port, want);
+            match (made, want.fewer()) {
+                (Err(e), Some(fewer)) if e == ENOMEM || e == EINVAL => want = fewer,
+                (made, _) => return made,
+            }
+        }
+    }
+
+    /// Makes a queue pair of exactly this size.
+    fn qp_for(
+        self: &Arc<Self>,
+        pd: &Arc<Pd>,
+        port: u32,
+        want: WorkRequests,
+    ) -> Result<(Qp<Events, Init>, Slots)> {
+        let chains = u32_as_usize(want.send);
+        let slots = SendQueue::slots_for(chains)?;
+        let config = QpConfig {
+            chain_slots: chains,
+            single_slots: SINGLE_SLOTS,
+            long_len: LONG_LEN,
+            recv_slots: u32_as_usize(want.receive),
+            recv_len: RECV_LEN,
+            port,
+        };
+        let qp = Qp::new(pd, config, Events(self.clone()))?;
+        Ok((qp, slots))
     }
 
     /// Its group.
@@ -498,10 +533,10 @@ impl Link {
         self.last_heard.store(self.group.now_ms(), Relaxed);
     }
 
-    /// The queue pair has failed. Any context.
-    pub(super) fn broken(self: &Arc<Self>) {
+    /// Nothing can be told the peer over it any more. Any context.
+    pub(super) fn broken(self: &Arc<Self>, cause: Cause) {
         if !self.failed.xchg(true, Full) {
-            self.lose();
+            self.lose(cause);
         }
     }
 
@@ -511,10 +546,38 @@ impl Link {
     }
 
     /// The link is to go: a work item of the group does the rest. Any context.
-    pub(super) fn lose(self: &Arc<Self>) {
+    pub(super) fn lose(self: &Arc<Self>, cause: Cause) {
+        // Whoever sees that it is lost, sees why.
+        let _ = self.cause.cmpxchg(0, cause.number(), Full);
         if !self.lost.xchg(true, Full) {
             self.group.look_after_losses();
         }
+    }
+
+    /// Why it is to go, if it is for such a cause.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        Cause::from_number(self.cause.load(Acquire))
+    }
+
+    /// Somebody says that the peer does not know the link any more: the peer is asked, and until something is heard no
+    /// new connection takes it. Any context.
+    pub(super) fn doubt(self: &Arc<Self>) {
+        let now = self.group.now_ms();
+        self.doubted.store(now, Release);
+        self.ask_whether_there(now);
+    }
+
+    /// Whether the peer has not been heard of since somebody said that it does not know the link any more.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted.load(Acquire) > self.last_heard.load(Relaxed)
+    }
+
+    /// Name of its device.
+    pub(super) fn device_name(&self) -> &str {
+        let end = self.device_name.iter().position(|b| *b == 0);
+        let name = end.and_then(|end| self.device_name.get(..end));
+        name.and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or_default()
     }
 
     /// Whether it is to go.
@@ -557,7 +620,7 @@ impl Link {
     /// Without keys the link is good for nothing.
     fn needs(self: &Arc<Self>, result: Result) -> Result {
         if matches!(result, Err(e) if e == EIO || e == ETIMEDOUT) {
-            self.broken();
+            self.broken(Cause::Keys);
         }
         result
     }

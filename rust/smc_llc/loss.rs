@@ -7,6 +7,8 @@
 //! connection on another link; the peer is told at once, and ends its side. Where an exchange ends a link, what is on its
 //! way arrives first.
 
+use core::net::Ipv6Addr;
+
 use kernel::{
     prelude::*,
     sync::{
@@ -25,10 +27,11 @@ use super::{
         Reason, //
     },
     link::Link,
+    registry,
     WAIT_STEP_MS, //
 };
 use crate::{
-    net_ctx::Cause,
+    net_ctx,
     proto::{
         group::{
             judge_delete,
@@ -41,7 +44,10 @@ use crate::{
             Rtoken,
             WAIT_MS, //
         },
-        ids::Role,
+        ids::{
+            LinkId,
+            Role, //
+        },
         llc::{
             Body,
             DeleteLink,
@@ -55,6 +61,92 @@ const LEAVE_MS: u32 = 1000;
 
 /// How long the answer may take to arrive before the link goes over which it was sent.
 const ANSWER_MS: u32 = 500;
+
+/// Why a link is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its port does not work any more.
+    Port,
+    /// Its device goes.
+    Device,
+    /// Its queue pair has failed.
+    Transport,
+    /// Something could not be posted.
+    Posting,
+    /// A key could not be made valid or invalid.
+    Keys,
+    /// The peer did not answer.
+    Silence,
+    /// The peer uses its queue pair anew.
+    Superseded,
+    /// The peer said so.
+    Peer,
+}
+
+impl Cause {
+    /// Every cause.
+    const ALL: [Self; 8] = [
+        Self::Port,
+        Self::Device,
+        Self::Transport,
+        Self::Posting,
+        Self::Keys,
+        Self::Silence,
+        Self::Superseded,
+        Self::Peer,
+    ];
+
+    /// As a number for an atomic, from 1 on.
+    pub(super) fn number(self) -> i32 {
+        let place = Self::ALL.iter().position(|c| *c == self);
+        place
+            .and_then(|at| i32::try_from(at.saturating_add(1)).ok())
+            .unwrap_or(0)
+    }
+
+    /// From its number.
+    pub(super) fn from_number(number: i32) -> Option<Self> {
+        let place = usize::try_from(number).ok()?.checked_sub(1)?;
+        Self::ALL.get(place).copied()
+    }
+
+    /// For the log.
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Port => "its port does not work any more",
+            Self::Device => "its device goes",
+            Self::Transport => "its queue pair failed, as when nothing gets through",
+            Self::Posting => "the device refused a work request",
+            Self::Keys => "a key could not be registered or withdrawn",
+            Self::Silence => "the peer does not answer",
+            Self::Superseded => "the peer uses its queue pair anew",
+            Self::Peer => "the peer gave it up",
+        }
+    }
+}
+
+/// A link in a line of the log: its number, group, device and peer.
+struct Shown<'a>(&'a Link);
+
+impl kernel::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
+        let link = self.0;
+        let number = link.known_id().map_or(0, LinkId::get);
+        write!(
+            f,
+            "link {number} of group {:#x} on {} to ",
+            link.group().id(),
+            link.device_name()
+        )?;
+        match link.peer() {
+            Some(peer) => {
+                let ip = Ipv6Addr::from(peer.gid.0).to_canonical();
+                core::fmt::Display::fmt(&ip, f)
+            }
+            None => f.write_str("an unknown peer"),
+        }
+    }
+}
 
 /// Where a connection goes whose link goes.
 pub(crate) struct Refuge {
@@ -123,7 +215,7 @@ impl LinkGroup {
 
     /// Ends a lost link.
     fn end_lost_link(self: &Arc<Self>, link: &Arc<Link>) {
-        let (actions, active) = {
+        let (active, actions) = {
             let mut state = self.llc.lock();
             let last = state.others(Some(link)).next().is_none();
             let Some(column) = state.column(link) else {
@@ -136,18 +228,14 @@ impl LinkGroup {
                 return;
             }
             match column.state.on(LinkEvent::Lost) {
-                Ok(actions) => (actions, active),
+                Ok(actions) => (active, actions),
                 Err(_) => return,
             }
         };
         if active {
-            self.tell_link_down(link, Cause::LostPath);
+            self.tell_link_down(link, net_ctx::Cause::LostPath);
+            self.log_loss(link);
         }
-        pr_info!(
-            "link {} of group {:#x} is lost\n",
-            link.id().get(),
-            self.id()
-        );
         link.take_apart();
         if let (true, Some(id)) = (actions.report, link.known_id()) {
             // Before connections move, however many they are: the peer's data waits for this.
@@ -157,6 +245,10 @@ impl LinkGroup {
                 orderly: false,
                 reason: DeleteLink::LOST_PATH,
             });
+        }
+        if let (Some(peer), true) = (link.peer(), link.cause() != Some(Cause::Device)) {
+            // Its device there may be out of order. The client asks for a further link if it is not.
+            self.llc.lock().forget_peer_gid(peer.gid);
         }
         if actions.evacuate {
             self.evacuate(link);
@@ -170,6 +262,49 @@ impl LinkGroup {
             self.end(Reason::LostPath);
         }
         self.look_after_links();
+    }
+
+    /// Tells the operator of a lost link.
+    fn log_loss(&self, link: &Link) {
+        if let (Some(cause), true) = (link.cause(), registry::may_log()) {
+            pr_notice!("{} is lost: {}\n", Shown(link), cause.describe());
+        }
+    }
+
+    /// Tells the operator of a group that ends without being asked to here.
+    pub(super) fn log_end(&self, reason: Reason) {
+        let why = match reason {
+            // Links of a group that never came about are the business of the handshake, which falls back.
+            _ if !self.was_active() => return,
+            Reason::Program | Reason::Operator | Reason::ByPeer { orderly: true } => return,
+            Reason::LostPath => "its last link is lost",
+            Reason::Violation => "the peer broke the protocol",
+            Reason::ByPeer { orderly: false } => "the peer gave it up",
+        };
+        if !registry::may_log() {
+            return;
+        }
+        let last = self.links().max_by_key(|link| link.cause().is_some());
+        match (last, reason) {
+            (Some(link), Reason::LostPath) => pr_notice!(
+                "link group {:#x} ends with {} connections: {} is lost: {}\n",
+                self.id(),
+                self.conns(),
+                Shown(&link),
+                link.cause().unwrap_or(Cause::Peer).describe()
+            ),
+            (Some(link), _) => pr_notice!(
+                "link group {:#x} ends with {} connections: {why} ({})\n",
+                self.id(),
+                self.conns(),
+                Shown(&link)
+            ),
+            (None, _) => pr_notice!(
+                "link group {:#x} ends with {} connections: {why}\n",
+                self.id(),
+                self.conns()
+            ),
+        }
     }
 
     /// Lets the peer know of a loss: the server begins the exchange, the client asks for it.
@@ -199,7 +334,7 @@ impl LinkGroup {
                 for column in state.columns.iter_mut().flatten() {
                     column.spare = false;
                 }
-                state.want_add |= state.max_links > 1 && self.role() == Role::Server;
+                state.want_add |= state.max_links > 1;
             }
             left
         };
@@ -253,7 +388,7 @@ impl LinkGroup {
             if m.orderly {
                 orderly
             } else {
-                Cause::LostPath
+                net_ctx::Cause::LostPath
             }
         };
         match (verdict, other) {
@@ -294,7 +429,7 @@ impl LinkGroup {
                     }
                 }
                 if let Some(link) = &link {
-                    self.deleted(link, cause(Cause::Unused));
+                    self.deleted(link, cause(net_ctx::Cause::Unused));
                 }
             }
             (Deletion::Answer, Some(other)) => {
@@ -305,7 +440,7 @@ impl LinkGroup {
                 Self::response(&over, Body::DeleteLink(DeleteLink { reason: 0, ..m }));
                 over.flush_llc(ANSWER_MS);
                 if let Some(link) = &link {
-                    self.deleted(link, cause(Cause::Peer));
+                    self.deleted(link, cause(net_ctx::Cause::Peer));
                 }
             }
         }
@@ -328,12 +463,12 @@ impl LinkGroup {
             self.evacuate(link);
         } else {
             // Nothing gets through: whatever is on its way comes back when it is taken apart.
-            link.broken();
+            link.broken(Cause::Peer);
         }
     }
 
     /// The exchange that ends a link is over.
-    fn deleted(self: &Arc<Self>, link: &Arc<Link>, cause: Cause) {
+    fn deleted(self: &Arc<Self>, link: &Arc<Link>, cause: net_ctx::Cause) {
         let outcome = match self.llc.lock().column(link) {
             Some(column) if column.state != LinkState::Ending => {
                 let active = column.state == LinkState::Active;

@@ -5,7 +5,8 @@
 use core::ops::Deref;
 
 use kernel::{
-    impl_has_delayed_work, new_condvar, new_delayed_work, new_mutex,
+    impl_has_delayed_work, impl_has_work, new_condvar, new_delayed_work, new_mutex, new_work,
+    page::PAGE_SHIFT,
     prelude::*,
     sync::{
         atomic::{
@@ -21,6 +22,7 @@ use kernel::{
     time::msecs_to_jiffies,
     workqueue::{
         DelayedWork,
+        Work,
         WorkItem, //
     },
 };
@@ -32,6 +34,7 @@ use super::{
         Reason, //
     },
     link::Link,
+    loss::Cause,
     Deadline, //
 };
 use crate::{
@@ -42,6 +45,10 @@ use crate::{
         },
         net::NetNs,
         rdma::Device,
+        shrinker::{
+            Shrink,
+            ShrinkerRegistration, //
+        },
         work::{
             self,
             Kind,
@@ -49,7 +56,10 @@ use crate::{
             QueueRegistration, //
         },
     },
-    net_ctx::NetCtx,
+    net_ctx::{
+        LogLimit,
+        NetCtx, //
+    },
     proto::{
         clc::Version,
         group::{
@@ -109,6 +119,9 @@ struct Registry {
     /// A gate has been opened.
     #[pin]
     gate_event: CondVar,
+    /// How much was written to the log about links that are lost.
+    #[pin]
+    log: Mutex<LogLimit>,
     /// Number of the last group.
     last_id: Atomic<u32>,
     /// The module goes: no group is made, and the clock stops.
@@ -116,10 +129,58 @@ struct Registry {
     /// The clock.
     #[pin]
     tick: DelayedWork<Registry>,
+    /// Gives memory back.
+    #[pin]
+    relief: Work<Registry, { Registry::RELIEF }>,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Registry { self.tick }
+}
+
+impl_has_work! {
+    impl HasWork<Self, { Registry::RELIEF }> for Registry { self.relief }
+}
+
+/// What the kernel takes back when there is little memory.
+enum Spares {}
+
+impl Shrink for Spares {
+    fn count() -> usize {
+        let Some(registry) = REGISTRY.get() else {
+            return 0;
+        };
+        let Some(groups) = registry.groups.try_lock() else {
+            return 0;
+        };
+        let bytes = groups.iter().map(|group| group.spare_bytes());
+        let bytes = bytes.fold(0, u64::saturating_add);
+        // A group that nobody uses has little memory of its own beside.
+        let idle = groups.iter().filter(|group| group.is_idle(0)).count();
+        usize::try_from(bytes >> PAGE_SHIFT)
+            .unwrap_or(0)
+            .saturating_add(idle)
+    }
+
+    fn shrink() {
+        if let Some(registry) = REGISTRY.get() {
+            QUEUE.enqueue::<Registry, { Registry::RELIEF }>(registry);
+        }
+    }
+}
+
+impl WorkItem<{ Registry::RELIEF }> for Registry {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        for group in this.groups.lock().iter().filter(|g| g.is_active()) {
+            if group.is_idle(0) {
+                group.end(Reason::Program);
+            } else {
+                group.relieve();
+            }
+        }
+    }
 }
 
 impl WorkItem for Registry {
@@ -133,7 +194,8 @@ impl WorkItem for Registry {
                 group.end(Reason::Operator);
                 continue;
             }
-            if group.is_idle(i64::from(linger_ms(group.role()))) {
+            let linger = linger_ms(group.role(), group.ctx().settings().lgr_linger());
+            if group.is_idle(i64::from(linger)) {
                 group.end(Reason::Program);
             } else if group.is_active() {
                 group.tidy_some();
@@ -149,6 +211,9 @@ impl WorkItem for Registry {
 }
 
 impl Registry {
+    /// Number of the work that gives memory back.
+    const RELIEF: u64 = 1;
+
     /// Lets the clock run once more.
     fn wind(self: &Arc<Self>) {
         if !self.stopping.load(Acquire) {
@@ -178,7 +243,7 @@ impl DeviceUser for Registry {
         let mut left = KVec::new();
         for group in self.groups.lock().iter() {
             for link in group.links().filter(|link| link.start().is_at(device)) {
-                link.lose();
+                link.lose(Cause::Device);
                 // Without memory for the list its end is not waited for here; whoever needs that waits for the device.
                 let _ = left.push(link, GFP_KERNEL);
             }
@@ -196,7 +261,7 @@ impl DeviceUser for Registry {
             for link in group.links() {
                 let start = link.start();
                 if start.is_at(device) && port.is_none_or(|port| port == start.port()) {
-                    link.lose();
+                    link.lose(Cause::Port);
                 }
             }
         }
@@ -213,6 +278,8 @@ impl DeviceUser for Registry {
 
 /// The room's registrations. Dropping it ends all groups; the devices must have been given up before.
 pub(crate) struct Registration {
+    /// Goes first.
+    _shrinker: ShrinkerRegistration<Spares>,
     /// Nobody finds the registry any more once this is dropped.
     _installed: Installed<Registry>,
     /// The registry.
@@ -234,14 +301,17 @@ impl Registration {
                 groups <- new_mutex!(KVec::new(), "smc_llc::groups"),
                 gates <- new_mutex!(KVec::new(), "smc_llc::gates"),
                 gate_event <- new_condvar!("smc_llc::gate_event"),
+                log <- new_mutex!(LogLimit::new(), "smc_llc::log"),
                 last_id: Atomic::new(0),
                 stopping: Atomic::new(false),
                 tick <- new_delayed_work!("smc_llc::tick"),
+                relief <- new_work!("smc_llc::relief"),
             }),
             GFP_KERNEL,
         )?;
         let installed = REGISTRY.install(registry.clone())?;
         Ok(Self {
+            _shrinker: ShrinkerRegistration::new(c"smc_rs-rings")?,
             _installed: installed,
             registry,
             _queue: queue,
@@ -277,6 +347,11 @@ pub(super) fn end_superseded(newcomer: &Link) {
             group.end_superseded(newcomer);
         }
     }
+}
+
+/// Whether a line may be written to the log about a link that is lost: whole ports full of them can be. May sleep.
+pub(super) fn may_log() -> bool {
+    REGISTRY.get().is_some_and(|r| r.log.lock().has_room())
 }
 
 /// Looks at all groups in the order in which they were made; `look` must not sleep for long.
@@ -412,7 +487,11 @@ pub(crate) fn find(want: &Want<'_>) -> Option<(Membership, Arc<Link>)> {
 /// # Errors
 ///
 /// `ENOMEM`; `ENODEV` when the device or the module goes; what the device says.
-pub(crate) fn create(start: &Start, params: Params) -> Result<(Membership, Arc<Link>)> {
+pub(crate) fn create(
+    start: &Start,
+    params: Params,
+    ctx: Arc<NetCtx>,
+) -> Result<(Membership, Arc<Link>)> {
     let registry = REGISTRY.get().ok_or(ENODEV)?;
     if registry.stopping.load(Acquire) || draining() {
         return Err(ENODEV);
@@ -421,7 +500,7 @@ pub(crate) fn create(start: &Start, params: Params) -> Result<(Membership, Arc<L
         .last_id
         .fetch_add(ID_STEP, Relaxed)
         .wrapping_add(ID_STEP);
-    let (group, link) = LinkGroup::new(id, start, params)?;
+    let (group, link) = LinkGroup::new(id, start, params, ctx)?;
     group.join();
     let member = Membership(group);
     registry.groups.lock().push(member.0.clone(), GFP_KERNEL)?;

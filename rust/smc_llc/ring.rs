@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     kapi::{
+        memcg::MemCg,
         pages::Ring,
         rdma::Mapped, //
     },
@@ -60,6 +61,8 @@ const RETURNED_AT_ONCE: i32 = 12;
 pub(super) struct SendMemory {
     /// The memory.
     ring: Arc<Ring>,
+    /// To whose account it goes: only connections of the same one get it.
+    memcg: Option<MemCg>,
     /// The connection has let go of it.
     returned: Atomic<bool>,
     /// The mapping for the device of each link, until that is taken apart. Lock level 4.
@@ -229,7 +232,8 @@ impl LinkGroup {
         })
     }
 
-    /// Makes a send ring of the wanted size, or smaller; look at its size. It is to be used on `link` first. May sleep.
+    /// Makes a send ring of the wanted size on the account of `memcg`, or smaller; look at its size. It is to be used on
+    /// `link` first. May sleep.
     ///
     /// # Errors
     ///
@@ -238,23 +242,27 @@ impl LinkGroup {
         self: &Arc<Self>,
         want: RmbeSizeCode,
         link: &Link,
+        memcg: Option<&MemCg>,
     ) -> Result<SendRing> {
         let pieces = link.max_pieces();
-        if let Some(ring) = self.spare_send_ring(want, pieces) {
+        if let Some(ring) = self.spare_send_ring(want, pieces, memcg) {
             return Ok(ring);
         }
+        let layout = self.ctx().settings().layout();
         let mut last = ENOMEM;
         for size in want.degrade() {
-            let ring = match Ring::new(size.bytes(), pieces) {
+            let ring = match MemCg::charge(memcg, || Ring::new(size.bytes(), pieces, layout)) {
                 Ok(ring) => ring,
                 Err(e) => {
                     last = e;
                     continue;
                 }
             };
+            let memcg = memcg.cloned();
             let memory = Arc::pin_init(
                 pin_init!(SendMemory {
                     ring,
+                    memcg,
                     returned: Atomic::new(false),
                     mapped <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::mapped"),
                 }),
@@ -274,13 +282,14 @@ impl LinkGroup {
         Err(last)
     }
 
-    /// A send ring of this size, of at most so many pieces, that a connection has let go of.
+    /// A send ring of this size and account, of at most so many pieces, that a connection has let go of.
     ///
     /// A connection lets go of its ring when nothing of it is on its way any more.
     fn spare_send_ring(
         self: &Arc<Self>,
         size: RmbeSizeCode,
         max_pieces: usize,
+        memcg: Option<&MemCg>,
     ) -> Option<SendRing> {
         let rings = self.rings.lock();
         // The lock is held, so that nobody else takes it.
@@ -288,6 +297,7 @@ impl LinkGroup {
             m.ring.bytes() == size.bytes()
                 && m.ring.pieces() <= max_pieces
                 && m.returned.load(Acquire)
+                && MemCg::same(m.memcg.as_ref(), memcg)
         })?;
         memory.returned.store(false, Relaxed);
         Some(SendRing {
@@ -319,6 +329,8 @@ impl LinkGroup {
     /// Looks after rings that connections have let go of. The work item of [`tidy_rings`](Self::tidy_rings).
     pub(super) fn tidy(self: &Arc<Self>) {
         self.returned.store(0, Relaxed);
+        let relief = self.relief.xchg(false, Full);
+        let spares = if relief { 0 } else { SPARE_SENDS };
         let mut freed_sends = KVec::new();
         {
             let mut rings = self.rings.lock();
@@ -327,7 +339,7 @@ impl LinkGroup {
             while let Some(memory) = rings.sends.get(at) {
                 let keep = if memory.returned.load(Acquire) {
                     kept = kept.saturating_add(1);
-                    kept <= SPARE_SENDS
+                    kept <= spares
                 } else {
                     true
                 };
@@ -345,6 +357,27 @@ impl LinkGroup {
         // What is still being sent from a ring keeps its mapping and its memory.
         drop(freed_sends);
         self.tidy_rmbs();
+        if relief {
+            self.give_up_spares();
+        }
+    }
+
+    /// Gives back the memory of all rings that no connection uses, soon. Any context.
+    pub(super) fn relieve(self: &Arc<Self>) {
+        self.relief.store(true, Release);
+        self.tidy_rings();
+    }
+
+    /// Bytes of rings that no connection uses, if nobody is looking at them.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        let Some(rings) = self.rings.try_lock() else {
+            return 0;
+        };
+        let sends = rings.sends.iter().filter(|m| m.returned.load(Relaxed));
+        let sends = sends.map(|memory| memory.ring.bytes());
+        let rmbs = rings.rmbs.iter().map(|memory| memory.spare_bytes());
+        let add = |sum: u64, bytes: u32| sum.saturating_add(u64::from(bytes));
+        sends.fold(rmbs.fold(0, add), add)
     }
 
     /// Takes keys and mappings of all rings for a link, whose queue pair was destroyed. In a work item.

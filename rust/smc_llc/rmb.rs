@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     kapi::{
+        memcg::MemCg,
         pages::Ring,
         rdma::Mr, //
     },
@@ -88,6 +89,8 @@ pub(super) struct RmbMemory {
     ring: Arc<Ring>,
     /// Its size class.
     size: RmbeSizeCode,
+    /// To whose account it goes: only connections of the same one get it.
+    memcg: Option<MemCg>,
     /// Who uses it: one of the constants above.
     owner: Atomic<i32>,
     /// The peer knows the keys, or is about to.
@@ -123,6 +126,14 @@ impl RmbMemory {
     /// Remembers that the peer knows the keys and has to be told to forget them; says whether it knew before.
     pub(super) fn mark_known(&self) -> bool {
         self.known.xchg(true, Full)
+    }
+
+    /// Bytes that can be given back.
+    pub(super) fn spare_bytes(&self) -> u32 {
+        match self.owner.load(Relaxed) {
+            SPARE => self.bytes(),
+            _ => 0,
+        }
     }
 
     /// Whether a connection has let go of it.
@@ -195,7 +206,7 @@ impl Drop for Rmb {
 }
 
 impl LinkGroup {
-    /// Makes an RMB of the wanted size, or smaller where memory or the device does not give it; look at its size.
+    /// Makes an RMB of the wanted size on the account of `memcg`, or smaller where memory or the device does not give it; look at its size.
     ///
     /// It is zeroed. Its keys are valid on every link that can send when this returns; on a first contact, when
     /// CONFIRM_LINK is done. In a work item.
@@ -203,13 +214,17 @@ impl LinkGroup {
     /// # Errors
     ///
     /// `ENOMEM`; `ENOTCONN` when the group ends.
-    pub(crate) fn new_rmb(self: &Arc<Self>, want: RmbeSizeCode) -> Result<Rmb> {
-        if let Some(rmb) = self.spare_rmb(want)? {
+    pub(crate) fn new_rmb(
+        self: &Arc<Self>,
+        want: RmbeSizeCode,
+        memcg: Option<&MemCg>,
+    ) -> Result<Rmb> {
+        if let Some(rmb) = self.spare_rmb(want, memcg)? {
             return Ok(rmb);
         }
         let mut last = ENOMEM;
         for size in want.degrade() {
-            match self.make_rmb(size) {
+            match self.make_rmb(size, memcg) {
                 Ok(rmb) => return Ok(rmb),
                 Err(e) if e == gone() => return Err(e),
                 Err(e) => last = e,
@@ -218,14 +233,19 @@ impl LinkGroup {
         Err(last)
     }
 
-    /// A spare RMB of this size with valid keys.
-    fn spare_rmb(self: &Arc<Self>, size: RmbeSizeCode) -> Result<Option<Rmb>> {
+    /// A spare RMB of this size and account with valid keys.
+    fn spare_rmb(
+        self: &Arc<Self>,
+        size: RmbeSizeCode,
+        memcg: Option<&MemCg>,
+    ) -> Result<Option<Rmb>> {
         let memory = {
             let rings = self.rings.lock();
-            let found = rings
-                .rmbs
-                .iter()
-                .find(|m| m.size == size && m.owner.load(Acquire) == SPARE);
+            let found = rings.rmbs.iter().find(|m| {
+                m.size == size
+                    && m.owner.load(Acquire) == SPARE
+                    && MemCg::same(m.memcg.as_ref(), memcg)
+            });
             let Some(memory) = found else {
                 return Ok(None);
             };
@@ -239,12 +259,15 @@ impl LinkGroup {
     }
 
     /// Makes an RMB of exactly this size.
-    fn make_rmb(self: &Arc<Self>, size: RmbeSizeCode) -> Result<Rmb> {
-        let ring = Ring::new(size.bytes(), RMB_PIECES)?;
+    fn make_rmb(self: &Arc<Self>, size: RmbeSizeCode, memcg: Option<&MemCg>) -> Result<Rmb> {
+        let layout = self.ctx().settings().layout();
+        let ring = MemCg::charge(memcg, || Ring::new(size.bytes(), RMB_PIECES, layout))?;
+        let memcg = memcg.cloned();
         let memory = Arc::pin_init(
             pin_init!(RmbMemory {
                 ring,
                 size,
+                memcg,
                 owner: Atomic::new(IN_USE),
                 known: Atomic::new(false),
                 last_word: Atomic::new(false),
@@ -551,8 +574,6 @@ impl LinkGroup {
             let _ = self.make_invalid(memory);
             self.drop_rmb(memory);
         }
-        // What connections have let go of makes room as well, a moment later.
-        self.tidy_rings();
     }
 
     /// Takes the keys of all RMBs, after the queue pairs were destroyed. The memory stays with those who hold it.

@@ -14,6 +14,7 @@ use super::{
         Events,
         Link, //
     },
+    loss::Cause,
     Deadline, //
 };
 use crate::{
@@ -36,23 +37,11 @@ use crate::{
     },
 };
 
-/// Slots for the chains of connections.
-pub(super) const CHAIN_SLOTS: usize = 32;
-
 /// Slots for LLC messages, so that connections cannot starve them.
 const LLC_SLOTS: usize = 4;
 
 /// Slots for the first messages of connections that come from another link.
 const MOVE_SLOTS: usize = 8;
-
-/// The first slot for connections that move.
-const FIRST_MOVE: usize = CHAIN_SLOTS + LLC_SLOTS;
-
-/// The slot for a long LLC message.
-const LONG_SLOT: usize = FIRST_MOVE + MOVE_SLOTS;
-
-/// All slots.
-const ALL_SLOTS: usize = LONG_SLOT + 1;
 
 /// Slots that take a single work request.
 pub(super) const SINGLE_SLOTS: usize = LLC_SLOTS + MOVE_SLOTS;
@@ -85,8 +74,11 @@ enum Use {
 pub(super) struct SendQueue {
     /// The queue pair, while it can send. Nobody can post once it has been taken out.
     pub(super) qp: Option<Qp<Events, Rts>>,
-    /// What each slot is used for; on the heap, as it would be a large part of a stack while a link is made.
+    /// What each slot is used for: those for chains, for LLC messages, for connections that move, and the one for a long
+    /// LLC message.
     slots: KVec<Use>,
+    /// How many of them are for chains.
+    chains: usize,
     /// The link goes: no chain is posted any more.
     stopped: bool,
     /// Nothing at all is posted any more.
@@ -95,22 +87,59 @@ pub(super) struct SendQueue {
     pending: KVec<AlertToken>,
     /// LLC messages that wait for a slot.
     backlog: KVec<[u8; llc::LEN]>,
+    /// How many times something that was posted has arrived.
+    delivered: u32,
+}
+
+/// Slots for a queue that has none yet.
+pub(super) struct Slots {
+    /// All of them.
+    slots: KVec<Use>,
+    /// How many of them are for chains.
+    chains: usize,
 }
 
 impl SendQueue {
-    /// A queue without a queue pair.
+    /// A queue without a queue pair, and without slots.
     pub(super) fn new() -> Result<Self> {
-        let mut slots = KVec::with_capacity(ALL_SLOTS, GFP_KERNEL)?;
-        slots.resize(ALL_SLOTS, Use::Free, GFP_KERNEL)?;
         Ok(Self {
             qp: None,
-            slots,
+            slots: KVec::new(),
+            chains: 0,
             stopped: false,
             closed: false,
             // Both lists are filled with the lock held and must not grow then.
             pending: KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?,
             backlog: KVec::with_capacity(LLC_BACKLOG, GFP_KERNEL)?,
+            delivered: 0,
         })
+    }
+
+    /// Slots of a queue with so many for chains.
+    pub(super) fn slots_for(chains: usize) -> Result<Slots> {
+        let all = chains
+            .checked_add(SINGLE_SLOTS)
+            .and_then(|n| n.checked_add(1))
+            .ok_or(EINVAL)?;
+        let mut slots = KVec::with_capacity(all, GFP_KERNEL)?;
+        slots.resize(all, Use::Free, GFP_KERNEL)?;
+        Ok(Slots { slots, chains })
+    }
+
+    /// Takes the slots that the queue pair was made for.
+    pub(super) fn set_slots(&mut self, new: Slots) {
+        self.slots = new.slots;
+        self.chains = new.chains;
+    }
+
+    /// The first slot for connections that move.
+    fn first_move(&self) -> usize {
+        self.chains.saturating_add(LLC_SLOTS)
+    }
+
+    /// The slot for a long LLC message.
+    fn long_slot(&self) -> usize {
+        self.chains.saturating_add(SINGLE_SLOTS)
     }
 
     /// Takes a free slot of a range.
@@ -136,7 +165,12 @@ impl SendQueue {
         if self.stopped {
             return None;
         }
-        self.take(0, CHAIN_SLOTS)
+        self.take(0, self.chains)
+    }
+
+    /// How many times something that was posted has arrived, as far as it goes into a number.
+    pub(super) fn delivered(&self) -> u32 {
+        self.delivered
     }
 
     /// Whether a slot for a chain is free.
@@ -145,7 +179,7 @@ impl SendQueue {
             && self
                 .slots
                 .iter()
-                .take(CHAIN_SLOTS)
+                .take(self.chains)
                 .any(|slot| *slot == Use::Free)
     }
 
@@ -175,7 +209,7 @@ impl SendQueue {
     fn chain_under_way(&self) -> bool {
         self.slots
             .iter()
-            .take(CHAIN_SLOTS)
+            .take(self.chains)
             .any(|slot| matches!(slot, Use::Taken | Use::Chain(..)))
     }
 
@@ -341,7 +375,7 @@ impl Link {
         // Part of a chain may have been posted even if that failed: the slot is not used again.
         slot.unused = false;
         if ret.is_err() {
-            self.broken();
+            self.broken(Cause::Posting);
         }
         ret
     }
@@ -368,6 +402,7 @@ impl Link {
     /// What was posted from a slot has completed. Softirq.
     pub(super) fn on_sent(self: &Arc<Self>, slot: usize, ok: bool) {
         let mut queue = self.send.lock();
+        queue.delivered = queue.delivered.wrapping_add(u32::from(ok));
         match queue.replace(slot, Use::Free) {
             Use::Chain(token, cookie) => {
                 let pending = !queue.pending.is_empty();
@@ -414,7 +449,8 @@ impl Link {
         if queue.qp.is_none() || queue.closed {
             return false;
         }
-        let Some(slot) = queue.take(CHAIN_SLOTS, FIRST_MOVE) else {
+        let (from, to) = (queue.chains, queue.first_move());
+        let Some(slot) = queue.take(from, to) else {
             return queue.backlog.push_within_capacity(*msg).is_ok();
         };
         let ret = self.post_chain(&queue, slot, &[], msg);
@@ -423,7 +459,7 @@ impl Link {
         }
         drop(queue);
         if ret.is_err() {
-            self.broken();
+            self.broken(Cause::Posting);
         }
         ret.is_ok()
     }
@@ -435,7 +471,8 @@ impl Link {
         if queue.closed || queue.qp.is_none() {
             return false;
         }
-        let Some(slot) = queue.take_of(LONG_SLOT) else {
+        let long = queue.long_slot();
+        let Some(slot) = queue.take_of(long) else {
             return false;
         };
         let ret = match &queue.qp {
@@ -446,7 +483,7 @@ impl Link {
         queue.replace(slot, now);
         drop(queue);
         if ret.is_err() {
-            self.broken();
+            self.broken(Cause::Posting);
         }
         ret.is_ok()
     }
@@ -463,7 +500,8 @@ impl Link {
             if queue.stopped || queue.qp.is_none() {
                 return Err(gone());
             }
-            if let Some(index) = queue.take(FIRST_MOVE, LONG_SLOT) {
+            let (from, to) = (queue.first_move(), queue.long_slot());
+            if let Some(index) = queue.take(from, to) {
                 drop(queue);
                 return Ok(TxSlot::new(self.clone(), index));
             }
@@ -491,7 +529,7 @@ impl Link {
         drop(queue);
         slot.unused = false;
         if ret.is_err() {
-            self.broken();
+            self.broken(Cause::Posting);
         }
     }
 
@@ -514,7 +552,8 @@ impl Link {
 
     /// Reports every chain as lost that has not come back. The queue pair is destroyed.
     pub(super) fn report_lost_chains(&self) {
-        for index in 0..CHAIN_SLOTS {
+        let chains = self.send.lock().chains;
+        for index in 0..chains {
             let before = {
                 let mut queue = self.send.lock();
                 match queue.slots.get(index) {

@@ -76,7 +76,7 @@ impl LinkGroup {
             Reason::Operator => Cause::Operator,
             Reason::LostPath => Cause::LostPath,
             Reason::Violation => Cause::Violation,
-            Reason::ByPeer => Cause::Peer,
+            Reason::ByPeer { .. } => Cause::Peer,
         };
         let works = |link: &Arc<Link>| {
             let mut state = self.llc.lock();

@@ -281,18 +281,28 @@ fn requests_to_end_a_link_are_judged_by_role() {
 
 #[test]
 fn silence_is_tested_and_then_ends_the_link() {
-    for (heard, tested, want) in [
-        (0, None, Silence::Fine),
-        (TEST_IDLE_MS - 1, None, Silence::Fine),
-        (TEST_IDLE_MS, None, Silence::Test),
-        (TEST_IDLE_MS, Some(0), Silence::Fine),
-        (90_000, Some(TEST_ANSWER_MS), Silence::Fine),
-        (90_000, Some(TEST_ANSWER_MS + 1), Silence::Lost),
+    for (heard, tested, idle, want) in [
+        (0, None, 30_000, Silence::Fine),
+        (29_999, None, 30_000, Silence::Fine),
+        (30_000, None, 30_000, Silence::Test),
+        (999, None, 1_000, Silence::Fine),
+        (1_000, None, 1_000, Silence::Test),
+        (30_000, Some(0), 30_000, Silence::Fine),
+        (90_000, Some(TEST_ANSWER_MS), 30_000, Silence::Fine),
+        (90_000, Some(TEST_ANSWER_MS + 1), 30_000, Silence::Lost),
+        // Never asked by the clock; a question for another reason is judged all the same.
+        (u64::MAX, None, 0, Silence::Fine),
+        (90_000, Some(TEST_ANSWER_MS + 1), 0, Silence::Lost),
     ] {
-        assert_eq!(judge_silence(heard, tested), want, "{heard} {tested:?}");
+        let got = judge_silence(heard, tested, idle);
+        assert_eq!(got, want, "{heard} {tested:?} {idle}");
     }
     // The server decides who joins, so it must be the first to end an idle group.
-    assert!(linger_ms(Role::Client) >= linger_ms(Role::Server) + 6_000);
+    for seconds in [0, 1, 10, 86_400] {
+        assert_eq!(linger_ms(Role::Server, seconds), seconds * 1_000);
+        assert!(linger_ms(Role::Client, seconds) >= linger_ms(Role::Server, seconds) + 6_000);
+    }
+    assert_eq!(linger_ms(Role::Client, u32::MAX), u32::MAX);
 }
 
 #[test]

@@ -331,6 +331,7 @@ fn context() -> AddContext {
     AddContext {
         group: GroupType::Single,
         own_alternate: true,
+        peer_alternate: false,
         peer_gid: Gid::from_v4([10, 0, 0, 1]),
         peer_mac: Mac([1; 6]),
         compare_mac: false,
@@ -444,23 +445,34 @@ fn server_gives_a_link_up_when_the_answer_does_not_fit() {
 
 #[test]
 fn server_offers_a_link_where_one_is_missing() {
+    // Type now, own second device, the peer's → whether the server offers, whether a client asks.
     use GroupType::*;
-    for (group, own, want) in [
-        (Single, true, true),
-        (Single, false, true),
-        (Symmetric, true, false),
-        (AsymmetricLocal, true, true),
-        (AsymmetricLocal, false, false),
-        (AsymmetricPeer, true, true),
-        (None, true, false),
+    for (group, own, peer, want, asks) in [
+        (Single, true, true, true, true),
+        (Single, true, false, true, true),
+        (Single, false, true, true, false),
+        // A link beside the first one would be refused.
+        (Single, false, false, false, false),
+        (Symmetric, true, true, false, false),
+        (AsymmetricLocal, true, false, true, true),
+        (AsymmetricLocal, false, true, false, false),
+        (AsymmetricPeer, true, true, true, false),
+        // A second asymmetric link would be refused.
+        (AsymmetricPeer, true, false, false, false),
+        (AsymmetricPeer, false, true, false, false),
+        (None, true, true, false, false),
     ] {
         let ctx = AddContext {
             group,
             own_alternate: own,
+            peer_alternate: peer,
             ..context()
         };
-        assert_eq!(ctx.may_offer(Role::Server), want, "{group:?} {own}");
+        let row = format!("{group:?} {own} {peer}");
+        assert_eq!(ctx.may_offer(Role::Server), want, "{row}");
+        assert_eq!(ctx.may_ask(Role::Client), asks, "{row}");
         assert!(!ctx.may_offer(Role::Client));
+        assert!(!ctx.may_ask(Role::Server));
         assert!(!AddContext {
             max_links: 1,
             ..ctx

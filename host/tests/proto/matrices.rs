@@ -361,6 +361,7 @@ fn group_types_meet_every_link_as_written_down() {
                 let ctx = AddContext {
                     group,
                     own_alternate,
+                    peer_alternate: !peer_repeats,
                     peer_gid: gid(1),
                     peer_mac: Mac([1; 6]),
                     compare_mac: false,
@@ -373,9 +374,10 @@ fn group_types_meet_every_link_as_written_down() {
                 m.gid = gid(if peer_repeats { 1 } else { 2 });
                 writeln!(
                     text,
-                    "{group:15?} own second device {own_alternate:5} peer's {:5} offer {:5} request {:?} answer {:?}",
+                    "{group:15?} own second device {own_alternate:5} peer's {:5} offer {:5} ask {:5} request {:?} answer {:?}",
                     !peer_repeats,
                     ctx.may_offer(Role::Server),
+                    ctx.may_ask(Role::Client),
                     ctx.judge_request(&m),
                     ctx.judge_response(&m, &m).map(|(t, _)| t),
                 )

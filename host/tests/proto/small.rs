@@ -272,3 +272,20 @@ fn defaults_are_what_their_names_say() {
     assert!(!Machine::new().peer_closed());
     assert_eq!(LinkUserId::from_number(0x0102_0304).0, [1, 2, 3, 4]);
 }
+
+#[test]
+fn work_requests_step_down_to_the_default() {
+    let of = |send, receive| WorkRequests { send, receive };
+    for (from, to) in [
+        (of(2048, 2048), Some(of(1024, 1024))),
+        (of(20, 50), Some(of(16, 48))),
+        (of(2048, 2), Some(of(1024, 2))),
+        (of(2, 96), Some(of(2, 48))),
+        (WorkRequests::DEFAULT, None),
+        (of(2, 2), None),
+    ] {
+        assert_eq!(from.fewer(), to);
+    }
+    let steps = std::iter::successors(Some(of(2048, 2048)), |n| n.fewer());
+    assert_eq!(steps.last(), Some(WorkRequests::DEFAULT));
+}

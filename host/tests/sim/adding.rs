@@ -42,9 +42,15 @@ impl World {
         let base = group.links[first].as_ref().unwrap();
         let devices = &self.hosts[h].devices;
         let other = (0..devices.len()).find(|d| *d != base.device && devices[*d].up);
+        // The client has listed its devices in the handshake, and again with each wish.
+        let peer_alternate = self.hosts[1 - h]
+            .devices
+            .iter()
+            .any(|d| d.up && d.gid != base.peer.gid);
         let context = AddContext {
             group: group.kind,
             own_alternate: other.is_some(),
+            peer_alternate,
             peer_gid: base.peer.gid,
             peer_mac: base.peer.mac,
             compare_mac: group.identity.version == clc::Version::V1,
@@ -56,9 +62,12 @@ impl World {
 
     /// The server offers a link if that would help; a wish is refused otherwise.
     pub fn offer(&mut self, h: usize, g: usize, id: FlowId, wish: Option<(usize, &Llc<'_>)>) {
-        let found = self
-            .add_context(h, g)
-            .filter(|(c, ..)| c.may_offer(Role::Server));
+        // A client of a first contact waits for an offer, even where it will refuse it.
+        let owed = std::mem::take(&mut self.grp(h, g).owes_offer);
+        let found = self.add_context(h, g).filter(|(c, ..)| {
+            c.may_offer(Role::Server)
+                || owed && c.group == GroupType::Single && c.max_links > 1 && c.free_slot
+        });
         let Some((context, device, old)) = found else {
             if let Some((col, msg)) = wish {
                 self.answer(h, g, col, msg);
@@ -452,6 +461,7 @@ impl World {
             }
             // Further links follow the first at once.
             group.want_add |= first;
+            group.owes_offer |= first;
         }
     }
 }

@@ -114,6 +114,8 @@ pub struct Group {
     /// Ends of links that we want, and whether we want a further link.
     pub want_delete: VecDeque<DeleteLink>,
     pub want_add: bool,
+    /// The client of a first contact waits for an offer.
+    pub owes_offer: bool,
     /// The message behind what the core has parked for a client.
     pub parked_add: Option<(Vec<u8>, usize)>,
     pub rows: Vec<RtokenEntry>,
@@ -251,6 +253,7 @@ impl World {
             jobs: VecDeque::new(),
             want_delete: VecDeque::new(),
             want_add: false,
+            owes_offer: false,
             parked_add: None,
             rows: vec![RtokenEntry::EMPTY; self.plan.rows],
             conns: BTreeMap::new(),
@@ -624,7 +627,7 @@ impl World {
         let idle = group.members == 0 && group.jobs.is_empty() && group.flows.is_idle();
         if !idle {
             group.idle_since = now;
-        } else if now - group.idle_since >= u64::from(linger_ms(group.role)) * 1000 {
+        } else if now - group.idle_since >= u64::from(linger_ms(group.role, 10)) * 1000 {
             if !group.disturbed && self.peer_is_idle(h, g) {
                 let group = self.grp(h, g);
                 let left = group.table().used();
@@ -644,7 +647,7 @@ impl World {
                 continue;
             }
             let tested = link.tested.map(|t| (now - t) / 1000);
-            let verdict = judge_silence((now - link.heard) / 1000, tested);
+            let verdict = judge_silence((now - link.heard) / 1000, tested, 30_000);
             match verdict {
                 Silence::Fine => {}
                 Silence::Test => {

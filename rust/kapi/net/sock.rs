@@ -41,7 +41,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-use crate::kapi::work::ModuleQueue;
+use crate::kapi::{
+    memcg::MemCg,
+    work::ModuleQueue, //
+};
 
 use super::{
     list::Place,
@@ -413,6 +416,12 @@ impl<T: SocketOps> Sock<T> {
         // SAFETY: As above.
         let rcv = unsafe { ptr::read_volatile(&raw const (*sk).sk_rcvbuf) };
         (unsigned(snd.max(0)), unsigned(rcv.max(0)))
+    }
+
+    /// The memory cgroup that the socket belongs to.
+    pub fn memcg(&self) -> Option<MemCg> {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { MemCg::of_sock(self.as_raw()) }
     }
 
     /// Whether the application chose the buffer sizes: for sending and for receiving.

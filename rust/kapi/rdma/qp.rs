@@ -26,6 +26,7 @@ use core::{
 };
 
 use kernel::{
+    alloc::flags::__GFP_NOWARN,
     error::to_result,
     ffi::c_void,
     num::casts::u32_as_usize,
@@ -582,11 +583,11 @@ impl<H: QpEvents> Core<H> {
         let long_buf = MsgBuf::new(device, config.long_len, to_device)?;
         let recv_buf = MsgBuf::new(device, recv_total, from_device)?;
         let tail_buf = MsgBuf::new(device, TAIL_LEN, from_device)?;
-        let mut send = KVec::with_capacity(slots, GFP_KERNEL)?;
+        let mut send = KVec::with_capacity(slots, GFP_KERNEL | __GFP_NOWARN)?;
         for index in 0..slots {
             send.push(SendCtx::new(index), GFP_KERNEL)?;
         }
-        let mut recv = KVec::with_capacity(config.recv_slots, GFP_KERNEL)?;
+        let mut recv = KVec::with_capacity(config.recv_slots, GFP_KERNEL | __GFP_NOWARN)?;
         for index in 0..config.recv_slots {
             let offset = index.checked_mul(recv_len).ok_or(EINVAL)?;
             recv.push(RecvCtx::new(offset), GFP_KERNEL)?;

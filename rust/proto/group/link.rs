@@ -4,25 +4,19 @@
 
 use crate::proto::ids::Role;
 
-/// How long a link may be silent before the peer is asked whether it is there, in milliseconds.
-pub const TEST_IDLE_MS: u64 = 30_000;
-
 /// How long the answer to that may take.
 pub const TEST_ANSWER_MS: u64 = 2_000;
 
-/// How long a group stays without a connection on the server, who decides whether a new one may
-/// join.
-const SERVER_LINGER_MS: u32 = 10_000;
+/// How much longer a client keeps a group without a connection than a server: longer than a handshake, so that the
+/// client does not end a group that the server, who decides whether a new one may join, has just chosen.
+const CLIENT_LINGERS_ON_MS: u32 = 10_000;
 
-/// How long it stays on the client: longer than the server's time and a handshake, so that the
-/// client does not end a group that the server has just chosen for a connection.
-const CLIENT_LINGER_MS: u32 = 20_000;
-
-/// How long a group stays without a connection.
-pub const fn linger_ms(role: Role) -> u32 {
+/// How long a group stays without a connection that is to linger for so many seconds.
+pub const fn linger_ms(role: Role, seconds: u32) -> u32 {
+    let ms = seconds.saturating_mul(1000);
     match role {
-        Role::Server => SERVER_LINGER_MS,
-        Role::Client => CLIENT_LINGER_MS,
+        Role::Server => ms,
+        Role::Client => ms.saturating_add(CLIENT_LINGERS_ON_MS),
     }
 }
 
@@ -39,12 +33,13 @@ pub enum Silence {
 }
 
 /// Judges the silence on a link: how long ago something came, and how long ago a test was sent that
-/// nothing has followed since.
-pub const fn judge_silence(heard_ms_ago: u64, tested_ms_ago: Option<u64>) -> Silence {
+/// nothing has followed since. After `idle_ms` without a word the peer is asked whether it is there; never, if that
+/// is zero.
+pub const fn judge_silence(heard_ms_ago: u64, tested_ms_ago: Option<u64>, idle_ms: u64) -> Silence {
     match tested_ms_ago {
         Some(ms) if ms > TEST_ANSWER_MS => Silence::Lost,
         Some(_) => Silence::Fine,
-        None if heard_ms_ago >= TEST_IDLE_MS => Silence::Test,
+        None if idle_ms > 0 && heard_ms_ago >= idle_ms => Silence::Test,
         None => Silence::Fine,
     }
 }

@@ -79,8 +79,10 @@ impl GroupType {
 pub struct AddContext {
     /// How the links lie now.
     pub group: GroupType,
-    /// We have a second device for it.
+    /// We have a second device for it, which carries at most the asymmetric link that this one would replace.
     pub own_alternate: bool,
+    /// The peer has one, as far as it has said.
+    pub peer_alternate: bool,
     /// GID and MAC of the peer on the first link.
     pub peer_gid: Gid,
     /// See `peer_gid`.
@@ -112,13 +114,25 @@ impl AddContext {
         (!(new.is_asymmetric() && self.group.is_asymmetric())).then_some(new)
     }
 
-    /// Whether this side may begin to add a link at all: only the server, with room for it.
+    /// Whether this side may begin to add a link at all: only the server, with room for it, and where it can come
+    /// about: one of the two has a second device, and both where one device carries both links already.
     pub fn may_offer(&self, role: Role) -> bool {
-        role == Role::Server
+        let helps = match self.group {
+            GroupType::Single => self.own_alternate || self.peer_alternate,
+            GroupType::AsymmetricLocal => self.own_alternate,
+            GroupType::AsymmetricPeer => self.own_alternate && self.peer_alternate,
+            GroupType::None | GroupType::Symmetric => false,
+        };
+        role == Role::Server && self.max_links > 1 && self.free_slot && helps
+    }
+
+    /// Whether a client has reason to ask for a link: it has a device that its links do not use. Where it is the server
+    /// that lacks one, nothing would come of it (C peers do not ask either).
+    pub fn may_ask(&self, role: Role) -> bool {
+        role == Role::Client
             && self.max_links > 1
-            && self.free_slot
-            && self.group.wants_link()
-            && (self.own_alternate || !self.group.is_asymmetric())
+            && self.own_alternate
+            && matches!(self.group, GroupType::Single | GroupType::AsymmetricLocal)
     }
 
     /// The client's answer to ADD LINK: the type that results (RFC 7609, section 3.5.1.6.1).

@@ -5,6 +5,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use kernel::{
+    alloc::flags::__GFP_NOWARN,
     error::to_result,
     prelude::*, //
 };
@@ -39,7 +40,8 @@ impl MsgBuf {
         len: usize,
         dir: bindings::dma_data_direction,
     ) -> Result<Self> {
-        let mut keep = KVec::from_elem(0u8, len, GFP_KERNEL)?;
+        // Whoever asks for much can do with less.
+        let mut keep = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
         let memory = keep.as_mut_ptr();
         // SAFETY: The device is valid, as it is in use; the memory is `len` bytes from the slab or page allocator.
         let addr = unsafe { bindings::ib_dma_map_single(device.raw(), memory.cast(), len, dir) };

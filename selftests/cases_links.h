@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the suites about link groups share: two namespaces with two RDMA devices
+ * each, what is there of queue pairs, and how links get lost.
+ */
+#ifndef SMC_CASES_LINKS_H
+#define SMC_CASES_LINKS_H
+
+#include <pthread.h>
+
+#include "cases.h"
+
+/* How long the second link may take to come, in milliseconds. */
+#define SECOND_MS 15000
+
+extern const struct flavour links_v4;
+
+/* The devices: both of the client, both of the server. */
+const char *device(enum side side, int which);
+const char *ns_of(enum side side);
+/* What a command prints first, as a number; -1 if it prints none. */
+long long number_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Queue pairs of the module to a peer, on each of the devices: those that can
+ * send, but for the one of each link that registers keys and never sends.
+ */
+struct qps {
+	unsigned int of[2][2];
+};
+
+struct qps qps(void);
+/* Queue pairs of that kind on a device; the number of the last one, if wanted. */
+unsigned int qps_on(const char *name, unsigned int *number);
+bool has_qps(void *arg);
+
+void device_delete(enum side side, int which);
+void device_add(enum side side, int which);
+void netdev(enum side side, int which, const char *state);
+/* All devices are there and up, whatever a case before has left. */
+void restore(void);
+bool links_prepare(void);
+
+/* Each device has one queue pair: there is one group, and it has two links. */
+void expect_both_links(void);
+/* Ends the groups of cases before, as far as connections allow. */
+void end_groups(void);
+struct smc_rs_info info_of(int fd);
+/* A connection of a group with both links. */
+struct pair linked_pair(void);
+
+/* What comes to the server's interface and matches is lost; all, if nothing is named. */
+void lose_packets(int which, const char *match);
+void lose_no_packets(void);
+
+void setting(enum side side, const char *name, unsigned int value);
+void settings(const char *name, unsigned int value);	/* at both sides */
+/* What a failed case may have left, which the next one does not expect. */
+void groups_mend(void);
+/* Each side has its first device alone. */
+void one_wire(void);
+/* How many messages have come to the server that match, since it was asked to count. */
+void count_packets(const char *match);
+unsigned int counted(void);
+void count_no_packets(void);
+
+/* A transfer both ways that goes on while something happens. */
+struct transfer {
+	struct flow flows[2];
+	pthread_t thread;
+	uint64_t longest_us;	/* longest time in which nothing arrived */
+	volatile bool done;
+};
+
+void transfer_start(struct transfer *t, struct pair *p, uint64_t to_server, uint64_t to_client);
+/* Waits until so many more bytes have arrived, and notes the longest pause. */
+void transfer_wait(struct transfer *t, uint64_t more);
+void transfer_end(struct transfer *t);
+
+#endif
