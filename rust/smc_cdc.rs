@@ -74,6 +74,7 @@ use crate::{
             Early,
             Moving,
             Params,
+            Short,
             Snapshot, //
         },
         cursor::RingSize,
@@ -670,6 +671,10 @@ impl Drop for Draft {
 impl ConnSink for Connection {
     fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize) {
         self.receive_message(bytes, column);
+    }
+
+    fn on_short(&self, short: Short, len: u32, column: usize) {
+        self.receive_short(short, len, column);
     }
 
     fn on_move(&self, from: &Arc<Link>) {

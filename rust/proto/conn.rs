@@ -18,6 +18,7 @@
 mod early;
 mod moving;
 mod rx;
+mod short;
 mod tx;
 mod urgent;
 
@@ -31,6 +32,10 @@ pub use rx::{
     Consumed,
     PeerClose,
     RxEffects, //
+};
+pub use short::{
+    Short,
+    ShortSorted, //
 };
 pub use tx::{
     DoneEffects,
@@ -66,6 +71,8 @@ pub enum ConnViolation {
     ConsumedTooMuch,
     /// The validation after a link change names a message that never arrived: data is lost.
     DataLost,
+    /// A short message came though they were not agreed on, or where there must not be any.
+    ShortUnwanted,
 }
 
 /// The caller asked for something that the rings do not hold.
@@ -138,6 +145,10 @@ pub struct Conn {
     sent_close: ConnFlags,
     /// A CDC message is due even without data.
     cdc_due: bool,
+    /// Both sides have agreed on short messages.
+    short: bool,
+    /// A message of the peer has come.
+    heard: bool,
     /// The peer has changed links, so its cursors may lie behind what we know for a while.
     peer_moved: bool,
     /// A chain of the present link has failed: what it said is repeated on another link, or the
@@ -238,6 +249,8 @@ impl Conn {
             want_close: ConnFlags::from_byte(0),
             sent_close: ConnFlags::from_byte(0),
             cdc_due: false,
+            short: false,
+            heard: false,
             peer_moved: false,
             failed: false,
             dead: false,

@@ -207,6 +207,12 @@ impl AlertToken {
         self.0
     }
 
+    /// Its low half, by which a short message names a connection.
+    pub const fn low_half(self) -> u16 {
+        let [_, _, a, b] = self.0.to_be_bytes();
+        u16::from_be_bytes([a, b])
+    }
+
     /// The next token of our own after this one; skips zero.
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {

@@ -25,11 +25,14 @@ use crate::proto::{
         Message,
         LEN, //
     },
+    clc::Extensions,
     conn::{
         Conn,
         ConnViolation,
         Params,
         RxEffects,
+        Short,
+        ShortSorted,
         Sorted,
         Urgent,
         UrgentError, //
@@ -67,6 +70,12 @@ struct Then {
     over: bool,
 }
 
+/// What follows from a message, and from those that have waited for it.
+type Arrived = (
+    Result<Then, ConnViolation>,
+    Option<Result<Then, ConnViolation>>,
+);
+
 impl Connection {
     /// A CDC message has arrived on the link in this column, in softirq.
     pub(super) fn receive_message(&self, bytes: &[u8; LEN], column: usize) {
@@ -90,15 +99,43 @@ impl Connection {
                 }
                 Sorted::Kept => return,
             };
-            let due = core.moving.is_due(conn);
-            let result = effects.map(|effects| self.apply(core, &effects));
-            let rest = due.then(|| self.take_moved(core));
-            (result, rest)
+            self.take_in(core, effects)
         };
         self.run(result);
         if let Some(rest) = rest {
             self.run(rest);
         }
+    }
+
+    /// A short message has arrived on the link in this column, with a write of `len` bytes; in softirq.
+    pub(super) fn receive_short(&self, short: Short, len: u32, column: usize) {
+        let (result, rest) = {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            let effects = match (core.conn.as_mut(), core.moving.sort_short(column)) {
+                (_, ShortSorted::Late) => return,
+                (Some(conn), ShortSorted::Take) => conn
+                    .short_message(short, len)
+                    .and_then(|message| conn.on_cdc(&message)),
+                (None, _) | (_, ShortSorted::Wrong) => Err(ConnViolation::ShortUnwanted),
+            };
+            self.take_in(core, effects)
+        };
+        self.run(result);
+        if let Some(rest) = rest {
+            self.run(rest);
+        }
+    }
+
+    /// Carries out what a message has led to, and takes in what has waited for it. Called under the core's lock.
+    fn take_in(&self, core: &mut Core, effects: Result<RxEffects, ConnViolation>) -> Arrived {
+        let due = core
+            .conn
+            .as_ref()
+            .is_some_and(|conn| core.moving.is_due(conn));
+        let result = effects.map(|effects| self.apply(core, &effects));
+        let rest = due.then(|| self.take_moved(core));
+        (result, rest)
     }
 
     /// Takes in what has waited for the rest of what the peer sent on its old link. Called under the core's lock.
@@ -119,6 +156,9 @@ impl Connection {
     /// Knows the peer's ring now: makes the core and takes in what came early. Called under the core's lock.
     pub(super) fn begin(&self, core: &mut Core, params: Params) -> Result<(), ConnViolation> {
         let conn = core.conn.insert(Conn::new(params));
+        if self.group().params().extensions.contains(Extensions::SHORT) {
+            conn.allow_short();
+        }
         let effects = conn.on_early(&mut core.early)?;
         // Nobody waits yet: the socket looks by itself when the handshake has ended.
         let _ = self.apply(core, &effects);

@@ -296,6 +296,9 @@ fn post(
         write.remote = peer.at(planned.remote).ok_or(EINVAL)?;
     }
     let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
+    if let (Some(short), [write]) = (plan.short, writes) {
+        return bound.link().post_short(slot, write, short, token, cookie);
+    }
     bound.link().post(slot, writes, &cdc, token, cookie)
 }
 

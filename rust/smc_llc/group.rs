@@ -623,6 +623,11 @@ impl LinkGroup {
         self.conns.lock().get(token)
     }
 
+    /// The connection whose token has this low half. Any context.
+    pub(super) fn conn_of_short(&self, low: u16) -> Option<Arc<dyn ConnSink>> {
+        self.conns.lock().get_short(low)
+    }
+
     /// The connections, one after the other: while one is looked at others may come and go.
     pub(super) fn each_conn(&self) -> impl Iterator<Item = Arc<dyn ConnSink>> + use<'_> {
         (0..usize::from(MAX_CONNS)).filter_map(|place| self.conns.lock().at(place))

@@ -67,6 +67,7 @@ use crate::{
     new_bh_lock,
     proto::{
         cdc,
+        conn::Short,
         ids::{
             Gid,
             LinkId,
@@ -270,6 +271,18 @@ impl QpEvents for Events {
             Demux::Unknown { .. } => {
                 pr_debug!("unknown message of group {:#x}\n", group.id());
             }
+        }
+    }
+
+    fn written(&self, immediate: u32, len: u32) {
+        let link = &self.0;
+        link.heard();
+        let short = Short::from_bits(immediate);
+        if link.group.is_given_up() {
+            return;
+        }
+        if let Some(sink) = link.group.conn_of_short(short.token) {
+            sink.on_short(short, len, link.column);
         }
     }
 

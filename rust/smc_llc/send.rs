@@ -27,6 +27,7 @@ use crate::{
     },
     proto::{
         cdc,
+        conn::Short,
         group::MAX_CONNS,
         ids::{
             AlertToken,
@@ -353,11 +354,43 @@ impl Link {
     /// link.
     pub(crate) fn post(
         self: &Arc<Self>,
-        mut slot: TxSlot,
+        slot: TxSlot,
         writes: &[Write<'_>],
         cdc: &[u8; cdc::LEN],
         token: AlertToken,
         cookie: u64,
+    ) -> Result {
+        self.post_by(slot, token, cookie, |queue, index| {
+            self.post_chain(queue, index, writes, cdc)
+        })
+    }
+
+    /// Posts a write that is its own message, as [`post`](Self::post) does with a chain.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn post_short(
+        self: &Arc<Self>,
+        slot: TxSlot,
+        write: &Write<'_>,
+        short: Short,
+        token: AlertToken,
+        cookie: u64,
+    ) -> Result {
+        self.post_by(slot, token, cookie, |queue, index| {
+            let qp = queue.qp.as_ref().ok_or_else(gone)?;
+            qp.post_write(index, &write.resolve(), short.to_bits())
+        })
+    }
+
+    /// Posts from a slot of a connection.
+    fn post_by(
+        self: &Arc<Self>,
+        mut slot: TxSlot,
+        token: AlertToken,
+        cookie: u64,
+        post: impl FnOnce(&SendQueue, usize) -> Result,
     ) -> Result {
         if !slot.is_of(self) {
             return Err(EINVAL);
@@ -367,7 +400,7 @@ impl Link {
             drop(queue);
             return Err(gone());
         }
-        let ret = self.post_chain(&queue, slot.index, writes, cdc);
+        let ret = post(&queue, slot.index);
         if ret.is_ok() {
             queue.replace(slot.index, Use::Chain(token, cookie));
         }

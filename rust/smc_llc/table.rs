@@ -13,6 +13,7 @@ use crate::{
     kapi::random,
     proto::{
         cdc,
+        conn::Short,
         group::MAX_CONNS,
         ids::AlertToken, //
     },
@@ -28,6 +29,10 @@ const INDEX_BITS: u32 = 8;
 pub(crate) trait ConnSink: Send + Sync {
     /// A CDC message with the connection's token has arrived on the link in this column.
     fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize);
+
+    /// A short message with the low half of the connection's token has arrived on the link in this column, with a write
+    /// of `len` bytes.
+    fn on_short(&self, short: Short, len: u32, column: usize);
 
     /// A chain that was posted with this cookie has been sent and acknowledged, or (`ok` is false) the link has failed,
     /// and [`on_move`](ConnSink::on_move) or [`on_link_dead`](ConnSink::on_link_dead) follows.
@@ -117,6 +122,13 @@ impl Table {
     pub(super) fn get(&self, token: AlertToken) -> Option<Arc<dyn ConnSink>> {
         let entry = self.places.get(index_of(token))?.as_ref()?;
         (entry.token == token).then(|| entry.sink.clone())
+    }
+
+    /// The connection whose token has this low half, which contains its place.
+    pub(super) fn get_short(&self, low: u16) -> Option<Arc<dyn ConnSink>> {
+        let place = u32_as_usize(u32::from(low) & INDEX_MASK);
+        let entry = self.places.get(place)?.as_ref()?;
+        (entry.token.low_half() == low).then(|| entry.sink.clone())
     }
 
     /// Closes the table and takes any connection out of it, until there is none.

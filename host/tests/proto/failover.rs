@@ -4,11 +4,13 @@
 
 use std::cell::Cell;
 
-use crate::proto::cdc::Message;
-use crate::proto::conn::{ConnViolation, Moving, RxEffects, Sorted, TxToken};
+use crate::proto::cdc::{ConnFlags, Message, ProdFlags};
+use crate::proto::conn::{ConnViolation, Moving, RxEffects, Short, ShortSorted, Sorted, TxToken};
+use crate::proto::cursor::Cursor;
+use crate::proto::ids::AlertToken;
 
 use crate::common::{property, Rng};
-use crate::sim::{Pair, Setup, CLOSED, DONE};
+use crate::sim::{conn, Pair, Setup, CLOSED, DONE};
 
 /// The links of a pair: each side may lose its link and move on at its own time.
 struct Links {
@@ -483,4 +485,86 @@ fn last_word_that_was_lost_keeps_the_connection_until_it_is_repeated() {
     // What fails late on the link that was left has been repeated already.
     let _ = p.sides[0].conn.tx_failed(plan.token);
     assert!(p.sides[0].conn.is_settled());
+}
+
+/// Short messages count from the one before, which only a sender knows that has not changed links and has heard of a
+/// connection at the other side.
+#[test]
+fn short_messages_are_sent_where_both_know_the_one_before() {
+    let mut p = Pair::new(Setup::default());
+    let short = |p: &Pair, side: usize| p.sides[side].chains.back().expect("a chain").short;
+    p.write(0, 3);
+    assert_eq!(short(&p, 0), None, "nothing was heard of the other side");
+    p.deliver(0);
+    p.complete(0);
+    p.read(1, 3);
+    p.write(1, 2);
+    assert_eq!(short(&p, 1).map(|s| (s.token, s.read)), Some((7, 3)));
+    p.deliver(1);
+    p.complete(1);
+    p.write(0, 1);
+    assert_eq!(short(&p, 0).map(|s| s.read), Some(0));
+    p.deliver(0);
+    p.complete(0);
+    // A flag, two writes because a ring ends, a message alone.
+    p.sides[0].conn.request_close(ConnFlags {
+        sending_done: true,
+        ..ConnFlags::default()
+    });
+    p.push(0);
+    assert_eq!(short(&p, 0), None, "a flag");
+    p.deliver(0);
+    p.complete(0);
+    // After a change of links for good.
+    let _ = p.sides[1].conn.begin_failover().unwrap();
+    p.write(1, 2);
+    assert_eq!(short(&p, 1), None, "after a change of links");
+}
+
+#[test]
+fn short_messages_are_refused_where_there_must_not_be_any() {
+    let short = Short { token: 7, read: 0 };
+    let plain = conn(64, 64, 64, 8, 0);
+    assert_eq!(
+        plain.short_message(short, 1),
+        Err(ConnViolation::ShortUnwanted)
+    );
+    let mut agreed = plain.clone();
+    agreed.allow_short();
+    assert_eq!(
+        agreed.short_message(short, 65),
+        Err(ConnViolation::ProducedTooMuch)
+    );
+    // The message that it stands for is checked like any other.
+    let ahead = agreed.short_message(Short { read: 1, ..short }, 1).unwrap();
+    assert_eq!(agreed.on_cdc(&ahead), Err(ConnViolation::ConsumedTooMuch));
+    let first = agreed.short_message(short, 64).unwrap();
+    assert_eq!(agreed.on_cdc(&first).map(|fx| fx.arrived), Ok(64));
+    let more = agreed.short_message(short, 1).unwrap();
+    assert_eq!(agreed.on_cdc(&more), Err(ConnViolation::ProducedTooMuch));
+    for bits in [0, 1, 0xffff_0001, u32::MAX] {
+        assert_eq!(Short::from_bits(bits).to_bits(), bits);
+    }
+    // The peer changes from link 0 to link 1.
+    let mut moving = Moving::new();
+    assert_eq!(moving.sort_short(0), ShortSorted::Take);
+    let validation = |seq| Message {
+        seq,
+        token: AlertToken::from_peer(7),
+        prod: Cursor::default(),
+        cons: Cursor::default(),
+        prod_flags: ProdFlags {
+            failover_validation: true,
+            ..ProdFlags::default()
+        },
+        conn_flags: ConnFlags::default(),
+    };
+    // What it names is still to come on the old one.
+    assert_eq!(moving.sort(&agreed, &validation(2), 1), Sorted::Wait);
+    assert_eq!(moving.sort_short(0), ShortSorted::Take);
+    assert_eq!(moving.sort_short(1), ShortSorted::Wrong);
+    let mut moving = Moving::new();
+    assert_eq!(moving.sort(&agreed, &validation(1), 1), Sorted::Take);
+    assert_eq!(moving.sort_short(0), ShortSorted::Late);
+    assert_eq!(moving.sort_short(1), ShortSorted::Wrong);
 }

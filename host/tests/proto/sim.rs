@@ -121,6 +121,7 @@ impl Pair {
             let mut conn = conn(send, peer, recv, setup.update_limit, setup.max_chain);
             let at = Pos::new(setup.start);
             conn.start_at(at, at, setup.seq, setup.seq);
+            conn.allow_short();
             Side {
                 conn,
                 ring: vec![0; send as usize],
@@ -216,6 +217,16 @@ impl Pair {
         };
         self.copy(i, &plan);
         self.sides[i].completions.push_back(plan.token);
+        if let Some(short) = plan.short {
+            // It stands for the very message.
+            let same = self.sides[1 - i].conn.short_message(short, plan.data_len());
+            let token = AlertToken::from_peer(0);
+            let dead = self.sides[1 - i].conn.is_dead();
+            assert!(
+                dead || same == Ok(Message { token, ..plan.cdc }),
+                "{same:?} {plan:?}"
+            );
+        }
         let _ = self.receive(1 - i, &plan.cdc);
         true
     }

@@ -6,7 +6,7 @@
 use crate::proto::cdc::Message;
 use crate::proto::clc::AcceptConfirm;
 use crate::proto::close::{Event, State};
-use crate::proto::conn::{Conn, DoneEffects, Params, RxEffects, TxPlan, Urgent};
+use crate::proto::conn::{Conn, DoneEffects, Params, RxEffects, Short, TxPlan, Urgent};
 use crate::proto::cursor::{Pos, RingSize};
 use crate::proto::group::RtokenTable;
 use crate::proto::size::{self, RmbeSizeCode};
@@ -56,6 +56,9 @@ impl World {
         let (out, inc) = (sock.start(true), sock.start(false));
         conn.start_at(Pos::new(out), Pos::new(inc), sock.seq, sock.seq);
         conn.set_oob_inline(true);
+        if self.plan.slots % 2 == 0 {
+            conn.allow_short();
+        }
         sock.ring = vec![0; send.get() as usize];
         let mut early = std::mem::take(&mut sock.early);
         let fx = conn.on_early(&mut early).unwrap();
@@ -135,9 +138,15 @@ impl World {
     fn post_plan(&mut self, s: usize, q: usize, plan: TxPlan, key: u32, base: u64) {
         self.verbs.qps[q].used += 1;
         let data = (plan.data_len() > 0).then_some((s, plan, key, base));
+        let mut message = plan.cdc.encode().to_vec();
+        if let Some(short) = plan.short {
+            // What the write itself says, behind the message for which it stands.
+            message.extend(short.to_bits().to_be_bytes());
+            message.extend(plan.data_len().to_be_bytes());
+        }
         self.verbs.qps[q].sq.push_back(Wr {
             data,
-            message: plan.cdc.encode().to_vec(),
+            message,
             back: Back::Plan {
                 sock: s,
                 cookie: plan.token.to_cookie(),
@@ -217,6 +226,24 @@ impl World {
                 );
             }
         }
+    }
+
+    /// A short message of the peer has come, in place of `msg`.
+    pub fn on_short(&mut self, s: usize, bits: u32, len: u32, msg: &Message) {
+        let conn = self.socks[s]
+            .conn
+            .as_ref()
+            .expect("a connection for a short message");
+        if conn.is_dead() {
+            return self.on_cdc(s, msg);
+        }
+        let short = Short::from_bits(bits);
+        assert_eq!(short.token, msg.token.low_half());
+        let made = conn.short_message(short, len).unwrap();
+        let token = made.token;
+        assert_eq!(made, Message { token, ..*msg });
+        self.reach.hit("effect", "cdc", "short");
+        self.on_cdc(s, &made);
     }
 
     fn received(&mut self, s: usize, fx: RxEffects) {

@@ -194,7 +194,14 @@ impl World {
                     }
                 }
                 match self.grp(h, g).conns.get(&msg.token.get()).copied() {
-                    Some(s) => self.on_cdc(s, &msg),
+                    Some(s) => match bytes.get(cdc::LEN..) {
+                        Some(&[a, b, c, d, e, f, g, h]) => {
+                            let (bits, len) = ([a, b, c, d], [e, f, g, h]);
+                            let (bits, len) = (u32::from_be_bytes(bits), u32::from_be_bytes(len));
+                            self.on_short(s, bits, len, &msg);
+                        }
+                        _ => self.on_cdc(s, &msg),
+                    },
                     None => self.reach.hit("effect", "cdc", "unknown token"),
                 }
             }

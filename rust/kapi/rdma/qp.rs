@@ -84,6 +84,9 @@ pub trait QpEvents: Send + Sync + 'static {
     /// A message has arrived.
     fn received(&self, message: &Message<'_>);
 
+    /// The peer has written `len` bytes where it was given a key, with this immediate data.
+    fn written(&self, _immediate: u32, _len: u32) {}
+
     /// What was posted from `slot` has been sent and acknowledged (`ok`), or the queue pair has failed.
     fn sent(&self, slot: usize, ok: bool);
 

@@ -23,8 +23,11 @@ impl Extensions {
     /// whose connection has not ended in good order.
     pub const OWN_KEYS: Self = Self(0x01);
 
+    /// A message that only moves cursors goes as the immediate data of its RDMA write.
+    pub const SHORT: Self = Self(0x02);
+
     /// All that this implementation can do.
-    pub const ALL: Self = Self::OWN_KEYS;
+    pub const ALL: Self = Self(Self::OWN_KEYS.0 | Self::SHORT.0);
 
     /// Those that both have.
     #[must_use]

@@ -73,6 +73,16 @@ impl Moving {
         }
     }
 
+    /// The column of the link whose messages wait.
+    pub(super) fn waits_on(&self) -> Option<usize> {
+        self.first.map(|(_, link)| link)
+    }
+
+    /// The column of the link that the peer has taken last, if it has changed links.
+    pub(super) const fn taken(&self) -> Option<usize> {
+        self.taken
+    }
+
     /// Whether something waits that waits no longer: all has been taken in that it names.
     pub fn is_due(&self, conn: &Conn) -> bool {
         self.first.is_some_and(|(msg, _)| !conn.lags(msg.seq))

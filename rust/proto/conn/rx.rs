@@ -113,6 +113,7 @@ impl Conn {
         )?;
 
         self.seq_recv = msg.seq;
+        self.heard = true;
         fx.arrived = arrived.since(self.arrived);
         self.arrived = arrived;
         self.peer_cons = peer_cons;

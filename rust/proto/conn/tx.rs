@@ -2,6 +2,7 @@
 
 //! The sending half: send ring, window, plans and their completions.
 
+use super::short::Short;
 use super::{
     Conn,
     OutOfRange, //
@@ -62,6 +63,8 @@ pub struct TxPlan {
     count: usize,
     /// The message behind them.
     pub cdc: Message,
+    /// What the only write can say in its place.
+    pub short: Option<Short>,
     /// To give back with the completion.
     pub token: TxToken,
 }
@@ -234,6 +237,7 @@ impl Conn {
         }
         let (writes, count) = self.split(len);
         let close = self.ready_close(end);
+        let (sent, told) = (self.sent, self.told);
         self.sent = end;
         self.max_sent = self.max_sent.max(end);
         self.told = self.read;
@@ -247,10 +251,17 @@ impl Conn {
             seq: self.seq_sent,
             epoch: self.epoch,
         };
+        let cdc = self.message();
+        let short = if count == 1 {
+            self.shorten(&cdc, sent, len, told)
+        } else {
+            None
+        };
         Some(TxPlan {
             writes,
             count,
-            cdc: self.message(),
+            cdc,
+            short,
             token,
         })
     }

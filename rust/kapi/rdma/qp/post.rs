@@ -71,33 +71,10 @@ impl<H: QpEvents> Qp<H, Rts> {
         let mut sges = [[bindings::ib_sge::default(); MAX_SGE]; MAX_WRITES];
         let mut wrs = [bindings::ib_rdma_wr::default(); MAX_WRITES];
         for ((write, wr), list) in writes.iter().zip(&mut wrs).zip(&mut sges) {
-            let mut used = 0usize;
-            let max = block.max_sge;
-            write
-                .from
-                .for_parts(write.offset, write.len, |addr, length| {
-                    if used >= max {
-                        return Err(EINVAL);
-                    }
-                    let sge = list.get_mut(used).ok_or(EINVAL)?;
-                    *sge = bindings::ib_sge { addr, length, lkey };
-                    used = used.checked_add(1).ok_or(EINVAL)?;
-                    Ok(())
-                })?;
+            self.core.fill(write, wr, list)?;
             wr.wr.__bindgen_anon_1.wr_cqe = block.quiet.get();
-            wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
-            wr.wr.sg_list = list.as_mut_ptr();
-            wr.wr.num_sge = i32::try_from(used)?;
-            wr.remote_addr = write.remote;
-            wr.rkey = write.rkey;
         }
-        ctx.take()?;
-        let mut hold = Hold::default();
-        for (write, place) in writes.iter().zip(&mut hold.rings) {
-            *place = Some(write.from.clone());
-        }
-        // SAFETY: This call took the slot, so that nobody else touches what it holds until it is posted.
-        unsafe { ctx.hold.get().write(hold) };
+        Self::hold_rings(ctx, writes)?;
 
         let mut flags =
             bindings::ib_send_flags_IB_SEND_SIGNALED | bindings::ib_send_flags_IB_SEND_SOLICITED;
@@ -129,6 +106,43 @@ impl<H: QpEvents> Qp<H, Rts> {
             first = &mut wr.wr;
         }
         self.core.post(ctx, first)
+    }
+
+    /// Posts a WRITE that carries immediate data, signaled and solicited: a chain and its message in one. Any context.
+    ///
+    /// [`QpEvents::sent`] tells the end; the peer gets [`QpEvents::written`].
+    ///
+    /// # Errors
+    ///
+    /// As [`post_chain`](Self::post_chain).
+    pub fn post_write(&self, slot: usize, write: &Write<'_>, immediate: u32) -> Result {
+        let block = self.core.block();
+        let ctx = block.send.get(slot).ok_or(EINVAL)?;
+        if slot >= block.chain_slots {
+            return Err(EINVAL);
+        }
+        let mut sges = [bindings::ib_sge::default(); MAX_SGE];
+        let mut wr = bindings::ib_rdma_wr::default();
+        self.core.fill(write, &mut wr, &mut sges)?;
+        wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        wr.wr.send_flags =
+            bindings::ib_send_flags_IB_SEND_SIGNALED | bindings::ib_send_flags_IB_SEND_SOLICITED;
+        wr.wr.ex.imm_data = immediate.to_be();
+        Self::hold_rings(ctx, core::slice::from_ref(write))?;
+        self.core.post(ctx, &mut wr.wr)
+    }
+
+    /// Takes a slot for the rings of WRITEs.
+    fn hold_rings(ctx: &SendCtx<H>, writes: &[Write<'_>]) -> Result {
+        ctx.take()?;
+        let mut hold = Hold::default();
+        for (write, place) in writes.iter().zip(&mut hold.rings) {
+            *place = Some(write.from.clone());
+        }
+        // SAFETY: This call took the slot, so that nobody else touches what it holds until it is posted.
+        unsafe { ctx.hold.get().write(hold) };
+        Ok(())
     }
 
     /// Posts a message of any length up to that of the configuration, from the slot for such. Any context.
@@ -264,6 +278,35 @@ fn register<H: QpEvents>(ctx: &SendCtx<H>, region: &Mr) -> Result<bindings::ib_r
 }
 
 impl<H: QpEvents> Core<H> {
+    /// Writes a WRITE into a work request, whose scatter list is `list`.
+    fn fill(
+        &self,
+        write: &Write<'_>,
+        wr: &mut bindings::ib_rdma_wr,
+        list: &mut [bindings::ib_sge; MAX_SGE],
+    ) -> Result {
+        let lkey = self.pd.local_key();
+        let max = self.block().max_sge;
+        let mut used = 0usize;
+        write
+            .from
+            .for_parts(write.offset, write.len, |addr, length| {
+                if used >= max {
+                    return Err(EINVAL);
+                }
+                let sge = list.get_mut(used).ok_or(EINVAL)?;
+                *sge = bindings::ib_sge { addr, length, lkey };
+                used = used.checked_add(1).ok_or(EINVAL)?;
+                Ok(())
+            })?;
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        wr.wr.sg_list = list.as_mut_ptr();
+        wr.wr.num_sge = i32::try_from(used)?;
+        wr.remote_addr = write.remote;
+        wr.rkey = write.rkey;
+        Ok(())
+    }
+
     /// Posts the work requests from `first` on, the last of which belongs to the slot `ctx`, which is taken.
     fn post(&self, ctx: &SendCtx<H>, first: *mut bindings::ib_send_wr) -> Result {
         ctx.state.store(SLOT_POSTED, Release);

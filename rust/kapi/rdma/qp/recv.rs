@@ -115,6 +115,14 @@ impl<H: QpEvents> RecvCtx<H> {
             block.events.broken();
             return;
         }
+        // SAFETY: The completion is valid for the call.
+        if unsafe { (*wc).opcode } == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+            // SAFETY: As above; a completion of this kind has immediate data.
+            let immediate = u32::from_be(unsafe { (*wc).ex.imm_data });
+            block.events.written(immediate, len);
+            ctx.post_again(block);
+            return;
+        }
         let len = u32_as_usize(len);
         let head = len.min(block.recv_len);
         if block.recv_buf.take(ctx.offset, head).is_ok() {
@@ -129,9 +137,14 @@ impl<H: QpEvents> RecvCtx<H> {
                 tail,
             });
         }
+        ctx.post_again(block);
+    }
+
+    /// Gives the buffer back to the device.
+    fn post_again(&self, block: &Block<H>) {
         // `Core::drop` waits for this reader between setting `closing` and destroying the queue pair.
         let guard = rcu::read_lock();
-        let posted = block.closing.load(Acquire) || block.post_recv(ctx).is_ok();
+        let posted = block.closing.load(Acquire) || block.post_recv(self).is_ok();
         drop(guard);
         if !posted {
             block.events.broken();
