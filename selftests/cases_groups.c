@@ -36,6 +36,7 @@ void groups_mend(void)
 		{ "lgr_linger", 10 }, { "smcr_testlink_time", 30 },
 		{ "smcr_max_links_per_lgr", 2 }, { "smcr_max_conns_per_lgr", 255 },
 		{ "smcr_max_send_wr", 16 }, { "smcr_max_recv_wr", 48 }, { "smcr_buf_type", 0 },
+		{ "extensions", 3 },
 		{ "wmem", 65536 }, { "rmem", 65536 },
 	};
 
@@ -79,7 +80,6 @@ void count_no_packets(void)
 
 /* A message of this kind, in the only packet of a SEND: behind UDP and the header of RDMA. */
 #define ADD_LINK "udp dport 4791 @th,160,8 0x22"
-#define CONFIRM_RKEY "udp dport 4791 @th,160,8 0x26 @th,184,8 & 0x80 == 0"
 
 /* Nothing gets through on the only link any more, which nobody knows before somebody tries. */
 static void dead_group_is_no_obstacle(void)

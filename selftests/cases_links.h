@@ -59,6 +59,8 @@ void settings(const char *name, unsigned int value);	/* at both sides */
 void groups_mend(void);
 /* Each side has its first device alone. */
 void one_wire(void);
+/* A request that tells a key, in the only packet of a SEND: behind UDP and the header of RDMA. */
+#define CONFIRM_RKEY "udp dport 4791 @th,160,8 0x26 @th,184,8 & 0x80 == 0"
 /* How many messages have come to the server that match, since it was asked to count. */
 void count_packets(const char *match);
 unsigned int counted(void);

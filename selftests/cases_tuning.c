@@ -56,6 +56,55 @@ static void idle_link_is_tested_as_often_as_set(void)
 	pair_close(&p);
 }
 
+/* A message in a packet of its own. */
+#define SEND_ONLY "udp dport 4791 @th,64,8 0x04"
+
+/* Either side may want less than the other one of what goes beyond the standard. */
+static void extensions_are_those_that_both_want(void)
+{
+	enum { ROUNDS = 30, OWN_KEYS = 1, SHORT = 2 };
+
+	one_wire();
+	for (unsigned int want = 0; want <= (OWN_KEYS | SHORT); want++) {
+		struct pair p, q;
+		unsigned int sends, told;
+		char byte = 'x';
+
+		end_groups();
+		settings("extensions", OWN_KEYS | SHORT);
+		setting(want & 1 ? CLIENT : SERVER, "extensions", want);
+		p = pair_make(&links_v4);
+		exchange(&p, 1, 1);
+		count_packets(SEND_ONLY);
+		for (int i = 0; i < ROUNDS; i++) {
+			send_all(p.c, &byte, 1);
+			recv_all(p.s, &byte, 1);
+			send_all(p.s, &byte, 1);
+			recv_all(p.c, &byte, 1);
+		}
+		sends = counted();
+		count_no_packets();
+		count_packets(CONFIRM_RKEY);
+		exchange(&p, 1, 1);
+		q = pair_make(&links_v4);
+		exchange(&q, 1, 1);
+		told = counted();
+		count_no_packets();
+		note("%u: %u sends for %d messages, %u keys told", want, sends, ROUNDS, told);
+		if (want & SHORT)
+			CHECK(sends < ROUNDS / 2);
+		else
+			CHECK(sends >= ROUNDS);
+		if (want & OWN_KEYS)
+			CHECK_EQ(told, 0);
+		else
+			CHECK(told >= 1);
+		pair_close(&p);
+		pair_close(&q);
+	}
+	CHECK(sh("ip netns exec %s sysctl -qw net.smc.extensions=4 2>/dev/null", ns_of(CLIENT)));
+}
+
 /* Either side may want fewer connections in a group, or one link. */
 static void limits_of_a_group_are_the_lesser_ones(void)
 {
@@ -343,6 +392,7 @@ static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 static const struct test_case tuning_cases[] = {
 	CASE_LIMIT(idle_group_lingers_as_long_as_set, 120),
 	CASE_LIMIT(idle_link_is_tested_as_often_as_set, 120),
+	CASE_LIMIT(extensions_are_those_that_both_want, 120),
 	CASE_LIMIT(limits_of_a_group_are_the_lesser_ones, 120),
 	CASE_LIMIT(queues_are_as_long_as_set, 120),
 	CASE_LIMIT(rings_are_laid_out_as_set, 120),

@@ -26,7 +26,10 @@ use crate::{
         pages::Layout,
     },
     proto::{
-        clc::Limits,
+        clc::{
+            Extensions,
+            Limits, //
+        },
         size::WorkRequests, //
     },
 };
@@ -148,6 +151,13 @@ const SMCR_MAX_RECV_WR: Setting = Setting {
     max: WORK_REQUESTS.1,
 };
 
+/// What is offered and taken beyond the standard: the bits of [`Extensions`].
+const EXTENSIONS: Setting = Setting {
+    name: c"extensions",
+    min: 0,
+    max: Extensions::ALL.bits(),
+};
+
 /// No new sockets.
 const DRAIN: Setting = Setting {
     name: c"drain",
@@ -156,7 +166,7 @@ const DRAIN: Setting = Setting {
 };
 
 /// What every namespace has.
-static EVERYWHERE: [Setting; 12] = [
+static EVERYWHERE: [Setting; 13] = [
     WMEM,
     RMEM,
     AUTOCORKING_SIZE,
@@ -169,6 +179,7 @@ static EVERYWHERE: [Setting; 12] = [
     SMCR_BUF_TYPE,
     SMCR_MAX_SEND_WR,
     SMCR_MAX_RECV_WR,
+    EXTENSIONS,
 ];
 
 /// What the initial namespace has besides, as it concerns the module as a whole.
@@ -200,6 +211,8 @@ pub(crate) struct Settings {
     max_send_wr: Value,
     /// Receive buffers of a new link.
     max_recv_wr: Value,
+    /// What new link groups do beyond the standard.
+    extensions: Value,
     /// Whether the module is to be unloaded: no new sockets.
     drain: Value,
 }
@@ -228,6 +241,7 @@ impl Settings {
             buf_type: Atomic::new(0),
             max_send_wr: Atomic::new(WorkRequests::DEFAULT.send),
             max_recv_wr: Atomic::new(WorkRequests::DEFAULT.receive),
+            extensions: Atomic::new(Extensions::ALL.bits()),
             drain: Atomic::new(0),
         }
     }
@@ -249,6 +263,7 @@ impl Settings {
                 &v.buf_type,
                 &v.max_send_wr,
                 &v.max_recv_wr,
+                &v.extensions,
             ]
         })?;
         let initial = if net.is_initial() {
@@ -310,6 +325,11 @@ impl Settings {
             max_conns: byte(&self.max_conns, u8::MAX),
             max_links: byte(&self.max_links, 2),
         }
+    }
+
+    /// What new link groups may do beyond the standard, as far as this host is concerned.
+    pub(crate) fn extensions(&self) -> Extensions {
+        Extensions::ALL.limited_to(self.extensions.load(Relaxed))
     }
 
     /// How the memory of new rings is laid out.

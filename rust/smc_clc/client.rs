@@ -27,7 +27,6 @@ use crate::{
             check_accept,
             AcceptConfirm,
             Agreed,
-            Extensions,
             Kind,
             MessageType,
             Offer,
@@ -58,20 +57,22 @@ pub(super) fn handshake(
 ) -> Result<Arc<Connection>, Stop> {
     let start = approach(tcp, setup)?;
     let eids = eids(setup)?;
-    let limits = context(setup)?.settings().limits();
+    let ctx = context(setup)?;
+    let limits = ctx.settings().limits();
+    let extensions = ctx.settings().extensions();
     let offer = Offer {
         v1: false,
         v2: true,
         release: RELEASE,
         limits,
-        extensions: Extensions::ALL,
+        extensions,
         mtu: start.mtu(),
     };
     let proposal = ProposalV2 {
         gid: start.gid(),
         release: RELEASE,
         limits,
-        extensions: Extensions::ALL,
+        extensions,
     };
     channel.send(|out| Proposal::encode_v2(smc_ib::system_id(), &proposal, eids.iter(), out))?;
 

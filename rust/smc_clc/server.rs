@@ -266,7 +266,7 @@ fn choose_for(
         v1: Err(DeclineReason::VERSMISMAT),
         release: RELEASE,
         limits: context(setup)?.settings().limits(),
-        extensions: Extensions::ALL,
+        extensions: context(setup)?.settings().extensions(),
     };
     match choose(proposal, &policy, eids.iter())? {
         Choice::V2 {

@@ -502,3 +502,16 @@ fn extensions_are_agreed_by_accept_and_confirm() {
         assert_eq!(got.is_ok(), sent == confirmed, "{sent:?} {confirmed:?}");
     }
 }
+
+#[test]
+fn extensions_can_be_limited() {
+    for bits in 0..=Extensions::ALL.bits() {
+        let some = Extensions::ALL.limited_to(bits);
+        assert_eq!(some.bits(), bits);
+        assert_eq!(some.common(Extensions::ALL), some);
+        assert_eq!(some.contains(Extensions::OWN_KEYS), bits & 1 != 0);
+        assert_eq!(some.contains(Extensions::SHORT), bits & 2 != 0);
+    }
+    assert_eq!(Extensions::ALL.limited_to(u32::MAX), Extensions::ALL);
+    assert_eq!(Extensions::ALL.limited_to(0xffff_ff00), Extensions::NONE);
+}

@@ -29,6 +29,19 @@ impl Extensions {
     /// All that this implementation can do.
     pub const ALL: Self = Self(Self::OWN_KEYS.0 | Self::SHORT.0);
 
+    /// As a number, for settings.
+    pub const fn bits(self) -> u32 {
+        // Widening; `From` is not const.
+        u32::from_be_bytes([0, 0, 0, self.0])
+    }
+
+    /// Those of them that a number names.
+    #[must_use]
+    pub const fn limited_to(self, bits: u32) -> Self {
+        let [_, _, _, low] = bits.to_be_bytes();
+        Self(self.0 & low)
+    }
+
     /// Those that both have.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
