@@ -110,7 +110,7 @@ pub(crate) use self::{
 };
 
 /// The most bytes of data in one chain, so that the peer can read one part of the ring while the next is on its way.
-const MAX_CHAIN: u32 = 64 * 1024;
+const MAX_CHAIN: u32 = 32 * 1024;
 
 /// The largest ring that is asked for: half of it has to be worth the memory.
 const MAX_RING: RmbeSizeCode = RmbeSizeCode::from_nibble(5);
