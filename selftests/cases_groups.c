@@ -36,7 +36,7 @@ void groups_mend(void)
 		{ "lgr_linger", 10 }, { "smcr_testlink_time", 30 },
 		{ "smcr_max_links_per_lgr", 2 }, { "smcr_max_conns_per_lgr", 255 },
 		{ "smcr_max_send_wr", 16 }, { "smcr_max_recv_wr", 48 }, { "smcr_buf_type", 0 },
-		{ "extensions", 3 },
+		{ "extensions", 1 },
 		{ "wmem", 65536 }, { "rmem", 65536 },
 	};
 

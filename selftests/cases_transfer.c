@@ -610,36 +610,6 @@ static void keys_of_short_connections_need_no_exchange(void)
 	CHECK(best <= N * MOST);
 }
 
-/* Between two of ours a small message is a write that says itself what has been written, and its acknowledgement. */
-static void a_small_message_is_one_packet(void)
-{
-	enum { ROUNDS = 200 };
-
-	long long best = -1;
-	char byte = 'x';
-	struct pair p;
-
-	need_smcr();
-	p = smcr_pair(&v4);
-	exchange(&p, 1, 1);
-	for (int row = 0; row < 4 && (best < 0 || best > ROUNDS * 6); row++) {
-		long long before = dev_counter(CLIENT, "sent_pkts") + dev_counter(SERVER, "sent_pkts"), now;
-
-		for (int i = 0; i < ROUNDS; i++) {
-			send_all(p.c, &byte, 1);
-			recv_all(p.s, &byte, 1);
-			send_all(p.s, &byte, 1);
-			recv_all(p.c, &byte, 1);
-		}
-		now = dev_counter(CLIENT, "sent_pkts") + dev_counter(SERVER, "sent_pkts");
-		if (best < 0 || now - before < best)
-			best = now - before;
-	}
-	note("%lld packets by RDMA for %d messages", best, 2 * ROUNDS);
-	CHECK(best <= ROUNDS * 6);
-	pair_close(&p);
-}
-
 /* How often the tasks that do the kernel's deferred softirqs have run. */
 static long long ksoftirqd_runs(void)
 {
@@ -1513,7 +1483,6 @@ static const struct test_case cases[] = {
 	CASE(second_connection_reuses_group),
 	CASE(opposite_direction_works_at_once),
 	CASE_LIMIT(keys_of_short_connections_need_no_exchange, 60),
-	CASE_LIMIT(a_small_message_is_one_packet, 40),
 	CASE_LIMIT(completions_do_not_wait_for_ksoftirqd, 40),
 	CASE_LIMIT(twenty_at_once_arrive, 50),
 	CASE(send_of_nothing_returns),

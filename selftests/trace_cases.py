@@ -153,7 +153,7 @@ def trace_link_down():
             [netlink.EVENT_LGR_UP, netlink.EVENT_LINK_UP, netlink.EVENT_LINK_UP]
         with traced("smcr_link_down") as seen:
             subprocess.run(["rdma", "link", "delete", second[CLIENT]], check=True)
-            found = soon(lambda: [about for _, about in seen() if about["net"] == cookie(client)])
+            found = soon(lambda: [about for _, about in seen() if (about["net"], about["dev"]) == (cookie(client), second[CLIENT])])
         about, = found
         assert pointer(about["lnk"]) and pointer(about["lgr"]), about
         assert (about["state"], about["dev"]) == ("3", second[CLIENT]), about

@@ -241,7 +241,7 @@ impl Settings {
             buf_type: Atomic::new(0),
             max_send_wr: Atomic::new(WorkRequests::DEFAULT.send),
             max_recv_wr: Atomic::new(WorkRequests::DEFAULT.receive),
-            extensions: Atomic::new(Extensions::ALL.bits()),
+            extensions: Atomic::new(Extensions::DEFAULT.bits()),
             drain: Atomic::new(0),
         }
     }
