@@ -647,6 +647,9 @@ static void completions_do_not_wait_for_ksoftirqd(void)
 	char byte = 'x';
 
 	need_smcr();
+	/* A kernel made for debugging defers softirqs for reasons of its own. */
+	if (slowness() > 1)
+		SKIP("on a slow kernel the count says nothing");
 	p = smcr_pair(&v4);
 	runs = ksoftirqd_runs();
 	for (int i = 0; i < ROUNDS; i++) {

@@ -112,8 +112,8 @@ impl Connection {
         let (result, rest) = {
             let mut core = self.core.lock();
             let core = &mut *core;
-            let effects = match (core.conn.as_mut(), core.moving.sort_short(column)) {
-                (_, ShortSorted::Late) => return,
+            let effects = match (core.conn.as_mut(), core.moving.sort_short(column, len)) {
+                (_, ShortSorted::Ignore) => return,
                 (Some(conn), ShortSorted::Take) => conn
                     .short_message(short, len)
                     .and_then(|message| conn.on_cdc(&message)),

@@ -547,7 +547,9 @@ fn short_messages_are_refused_where_there_must_not_be_any() {
     }
     // The peer changes from link 0 to link 1.
     let mut moving = Moving::new();
-    assert_eq!(moving.sort_short(0), ShortSorted::Take);
+    assert_eq!(moving.sort_short(0, 9), ShortSorted::Take);
+    // A device repeats the end of a write.
+    assert_eq!(moving.sort_short(0, 0), ShortSorted::Ignore);
     let validation = |seq| Message {
         seq,
         token: AlertToken::from_peer(7),
@@ -561,10 +563,10 @@ fn short_messages_are_refused_where_there_must_not_be_any() {
     };
     // What it names is still to come on the old one.
     assert_eq!(moving.sort(&agreed, &validation(2), 1), Sorted::Wait);
-    assert_eq!(moving.sort_short(0), ShortSorted::Take);
-    assert_eq!(moving.sort_short(1), ShortSorted::Wrong);
+    assert_eq!(moving.sort_short(0, 9), ShortSorted::Take);
+    assert_eq!(moving.sort_short(1, 9), ShortSorted::Wrong);
     let mut moving = Moving::new();
     assert_eq!(moving.sort(&agreed, &validation(1), 1), Sorted::Take);
-    assert_eq!(moving.sort_short(0), ShortSorted::Late);
-    assert_eq!(moving.sort_short(1), ShortSorted::Wrong);
+    assert_eq!(moving.sort_short(0, 9), ShortSorted::Ignore);
+    assert_eq!(moving.sort_short(1, 9), ShortSorted::Wrong);
 }

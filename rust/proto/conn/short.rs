@@ -63,18 +63,23 @@ impl Short {
 pub enum ShortSorted {
     /// It is due: [`Conn::short_message`].
     Take,
-    /// It comes from a link that the peer has left, and is repeated.
-    Late,
+    /// It comes from a link that the peer has left, and is repeated; or nothing was written, as when a device repeats the
+    /// end of a write that has arrived.
+    Ignore,
     /// The peer has changed links and must not send any.
     Wrong,
 }
 
 impl Moving {
-    /// Sorts a short message that has come on the link in column `link`.
-    pub fn sort_short(&self, link: usize) -> ShortSorted {
+    /// Sorts a short message that has come on the link in column `link` with a write of `len` bytes.
+    pub fn sort_short(&self, link: usize, len: u32) -> ShortSorted {
+        if len == 0 {
+            // No sender means that: what it would say was said by the write that had bytes.
+            return ShortSorted::Ignore;
+        }
         match (self.waits_on(), self.taken()) {
             (Some(new), _) | (None, Some(new)) if new == link => ShortSorted::Wrong,
-            (None, Some(_)) => ShortSorted::Late,
+            (None, Some(_)) => ShortSorted::Ignore,
             (_, _) => ShortSorted::Take,
         }
     }
