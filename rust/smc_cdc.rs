@@ -308,9 +308,6 @@ pub(crate) struct Connection {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Connection { self.orphan_timer }
     impl HasDelayedWork<Self, 3> for Connection { self.moving_timer }
-}
-
-impl_has_delayed_work! {
     impl HasDelayedWork<Self, 4> for Connection { self.cork_timer }
 }
 

@@ -106,13 +106,19 @@ def ids_of(namespace, *names):
         family.do(netlink.ADD_UEID, netlink.attr(1, netlink.DEFAULT_EID))
 
 
-def with_plain(client_protocol, server_protocol):
-    """A connection of which one end is a socket of TCP."""
+def listening(protocol):
+    """A listener of the server; the client's namespace is entered."""
     enter(SERVER)
-    listener = socket.socket(proto=server_protocol)
+    listener = socket.socket(proto=protocol)
     listener.bind((SERVER_IP, 0))
     listener.listen()
     enter(CLIENT)
+    return listener
+
+
+def with_plain(client_protocol, server_protocol):
+    """A connection of which one end is a socket of TCP."""
+    listener = listening(server_protocol)
     client = socket.socket(proto=client_protocol)
     client.settimeout(60)
     client.connect(listener.getsockname())
@@ -150,11 +156,7 @@ def reason_fast_open():
     enter(CLIENT)
 
     def make():
-        enter(SERVER)
-        listener = socket.socket(proto=IPPROTO_SMC)
-        listener.bind((SERVER_IP, 0))
-        listener.listen()
-        enter(CLIENT)
+        listener = listening(IPPROTO_SMC)
         client = socket.socket(proto=IPPROTO_SMC)
         client.sendto(b"", socket.MSG_FASTOPEN, listener.getsockname())
         return client, listener.accept()[0], listener

@@ -2,8 +2,6 @@
 
 //! What a namespace has counted.
 
-use core::net::IpAddr;
-
 use kernel::prelude::*;
 
 use crate::{
@@ -278,10 +276,7 @@ pub(super) fn dump_peers(dump: &mut Dump<'_>) -> Result {
     while let Some(peer) = ctx.peers().at(usize::try_from(at)?) {
         dump.message(GET_PEER_STATS, |message| {
             message.nest(PEER_STATS, |to| {
-                match peer.address {
-                    IpAddr::V4(ip) => to.bytes(peer::ADDR, &ip.octets())?,
-                    IpAddr::V6(ip) => to.bytes(peer::ADDR, &ip.octets())?,
-                }
+                to.ip(peer::ADDR, peer.address)?;
                 let [client_smc, server_smc] = peer.smc;
                 let [client_tcp, server_tcp] = peer.tcp;
                 to.u64(peer::CLNT_SMC, client_smc, PAD)?;

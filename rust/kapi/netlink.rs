@@ -10,6 +10,7 @@ pub mod genl;
 
 use core::{
     marker::PhantomData,
+    net::IpAddr,
     ptr::NonNull, //
 };
 
@@ -47,6 +48,14 @@ impl Attrs<'_> {
                 value.as_ptr().cast(),
             )
         })
+    }
+
+    /// An address: 4 or 16 bytes as on the wire.
+    pub fn ip(&mut self, kind: u16, value: IpAddr) -> Result {
+        match value {
+            IpAddr::V4(ip) => self.bytes(kind, &ip.octets()),
+            IpAddr::V6(ip) => self.bytes(kind, &ip.octets()),
+        }
     }
 
     /// An 8-bit number.

@@ -4,10 +4,7 @@
 //!
 //! Numbers of commands and attributes are far from those that tools of other implementations know.
 
-use core::net::{
-    IpAddr,
-    SocketAddr, //
-};
+use core::net::SocketAddr;
 
 use kernel::{
     prelude::*,
@@ -194,10 +191,7 @@ impl Event<'_> {
                 let Some(peer) = peer else {
                     return Ok(());
                 };
-                match peer.ip() {
-                    IpAddr::V4(ip) => to.bytes(event::PEER_ADDR, &ip.octets())?,
-                    IpAddr::V6(ip) => to.bytes(event::PEER_ADDR, &ip.octets())?,
-                }
+                to.ip(event::PEER_ADDR, peer.ip())?;
                 to.u16(event::PEER_PORT, peer.port())
             }
             Self::GroupUp { group } => to.u32(event::LGR_ID, *group),

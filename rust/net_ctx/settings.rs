@@ -74,30 +74,27 @@ const LIMIT_SMC_HS: Setting = Setting {
     max: 1,
 };
 
-/// Greatest number of seconds that the hooks of a namespace stay without a socket: a day.
-const HOOK_TIMEOUT_MAX: u32 = 86_400;
+/// Most seconds that something stays without being used: a day.
+const DAY: u32 = 86_400;
 
-/// How many seconds that is by default.
+/// How many seconds the hooks of a namespace stay without a socket by default.
 const HOOK_TIMEOUT_DEFAULT: u32 = 60;
 
 /// How long the hooks of a namespace stay without a socket.
 const HOOK_TIMEOUT: Setting = Setting {
     name: c"hook_timeout",
     min: 0,
-    max: HOOK_TIMEOUT_MAX,
+    max: DAY,
 };
 
-/// Greatest number of seconds that a link group stays without a connection: a day.
-const LGR_LINGER_MAX: u32 = 86_400;
-
-/// How many seconds that is by default.
+/// How many seconds a link group stays without a connection by default.
 const LGR_LINGER_DEFAULT: u32 = 10;
 
 /// How long a link group stays without a connection.
 const LGR_LINGER: Setting = Setting {
     name: c"lgr_linger",
     min: 0,
-    max: LGR_LINGER_MAX,
+    max: DAY,
 };
 
 /// How many seconds a link may be silent before the peer is asked whether it is there, by default.

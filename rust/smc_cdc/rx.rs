@@ -83,7 +83,7 @@ impl Connection {
             self.peer_lied();
             return;
         };
-        let (result, rest) = {
+        let arrived = {
             let mut core = self.core.lock();
             let core = &mut *core;
             let Some(conn) = core.conn.as_mut() else {
@@ -101,15 +101,12 @@ impl Connection {
             };
             self.take_in(core, effects)
         };
-        self.run(result);
-        if let Some(rest) = rest {
-            self.run(rest);
-        }
+        self.run_all(arrived);
     }
 
     /// A short message has arrived on the link in this column, with a write of `len` bytes; in softirq.
     pub(super) fn receive_short(&self, short: Short, len: u32, column: usize) {
-        let (result, rest) = {
+        let arrived = {
             let mut core = self.core.lock();
             let core = &mut *core;
             let effects = match (core.conn.as_mut(), core.moving.sort_short(column, len)) {
@@ -121,10 +118,7 @@ impl Connection {
             };
             self.take_in(core, effects)
         };
-        self.run(result);
-        if let Some(rest) = rest {
-            self.run(rest);
-        }
+        self.run_all(arrived);
     }
 
     /// Carries out what a message has led to, and takes in what has waited for it. Called under the core's lock.
@@ -192,6 +186,14 @@ impl Connection {
             push,
             closed,
             over: core.is_over(),
+        }
+    }
+
+    /// Does what a message asks for, and those that have waited for it.
+    fn run_all(&self, (result, rest): Arrived) {
+        self.run(result);
+        if let Some(rest) = rest {
+            self.run(rest);
         }
     }
 

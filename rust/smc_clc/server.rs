@@ -256,6 +256,7 @@ fn choose_for(
     setup: &Setup,
 ) -> Result<Chosen, Stop> {
     let eids = eids(setup)?;
+    let ctx = context(setup)?;
     let usable = match start {
         Ok(_) => Ok(()),
         Err(Stop::Decline(reason)) => Err(*reason),
@@ -265,8 +266,8 @@ fn choose_for(
         v2: usable,
         v1: Err(DeclineReason::VERSMISMAT),
         release: RELEASE,
-        limits: context(setup)?.settings().limits(),
-        extensions: context(setup)?.settings().extensions(),
+        limits: ctx.settings().limits(),
+        extensions: ctx.settings().extensions(),
     };
     match choose(proposal, &policy, eids.iter())? {
         Choice::V2 {

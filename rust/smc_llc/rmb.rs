@@ -206,7 +206,8 @@ impl Drop for Rmb {
 }
 
 impl LinkGroup {
-    /// Makes an RMB of the wanted size on the account of `memcg`, or smaller where memory or the device does not give it; look at its size.
+    /// Makes an RMB of the wanted size on the account of `memcg`, or smaller where memory or the device does not give
+    /// it; look at its size.
     ///
     /// It is zeroed. Its keys are valid on every link that can send when this returns; on a first contact, when
     /// CONFIRM_LINK is done. In a work item.
