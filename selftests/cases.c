@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <glob.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -674,6 +675,68 @@ long long dev_counter(enum side side, const char *what)
 	if (!dev)
 		return -1;
 	return file_number("/sys/class/infiniband/%s/ports/1/hw_counters/%s", dev, what);
+}
+
+/* Packets that all RDMA devices of the machine have sent. */
+static long long all_packets(void)
+{
+	long long sum = 0;
+	glob_t found;
+
+	if (!glob("/sys/class/infiniband/*/ports/1/hw_counters/sent_pkts", 0, NULL, &found)) {
+		for (size_t i = 0; i < found.gl_pathc; i++) {
+			long long n = file_number("%s", found.gl_pathv[i]);
+
+			/* A device may go meanwhile. */
+			sum += n < 0 ? 0 : n;
+		}
+	}
+	globfree(&found);
+	return sum;
+}
+
+/* Waits until nothing is sent any more. */
+static void wire_quiet(void)
+{
+	uint64_t until = now_us() + 15000000;
+	long long now = all_packets(), before;
+
+	do {
+		before = now;
+		poll(NULL, 0, 300);
+		now = all_packets();
+		CHECK(now_us() < until);
+	} while (now != before);
+}
+
+static const char *wire_ns(enum side side)
+{
+	const char *ns = getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
+
+	return ns ? ns : "";
+}
+
+void wire_begin(enum side side, int which)
+{
+	wire_quiet();
+	CHECK_EQ(sh("tc -n %s qdisc add dev veth%d root netem limit 10000", wire_ns(side), which), 0);
+}
+
+void wire_set(enum side side, int which, const char *how)
+{
+	CHECK_EQ(sh("tc -n %s qdisc change dev veth%d root netem limit 10000 %s",
+		    wire_ns(side), which, how), 0);
+}
+
+void wire_end(enum side side, int which)
+{
+	wire_quiet();
+	CHECK_EQ(sh("tc -n %s qdisc del dev veth%d root", wire_ns(side), which), 0);
+}
+
+void wire_mend(enum side side, int which)
+{
+	sh("tc -n %s qdisc del dev veth%d root >/dev/null 2>&1", wire_ns(side), which);
 }
 
 bool have_rdma_devices(void)

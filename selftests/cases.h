@@ -202,6 +202,17 @@ void counters_read(struct counters *c);
 /* A counter of the RDMA device of a side, -1 without one. */
 long long dev_counter(enum side side, const char *what);
 bool have_rdma_devices(void);
+/*
+ * A worse wire, by netem at a side's interface: put there, set, taken away.
+ * rxe gives a queue pair up when the interface refuses one packet, as it does
+ * while one queueing discipline takes the place of another. So it is put there
+ * and taken away when nothing is on the way, and only set in between.
+ */
+void wire_begin(enum side side, int which);
+void wire_set(enum side side, int which, const char *how);
+void wire_end(enum side side, int which);
+/* Takes away what a failed case has left. */
+void wire_mend(enum side side, int which);
 
 /*
  * Around a test: afterwards RDMA must have carried at least these payloads,

@@ -36,7 +36,7 @@ void groups_mend(void)
 		{ "lgr_linger", 10 }, { "smcr_testlink_time", 30 },
 		{ "smcr_max_links_per_lgr", 2 }, { "smcr_max_conns_per_lgr", 255 },
 		{ "smcr_max_send_wr", 16 }, { "smcr_max_recv_wr", 48 }, { "smcr_buf_type", 0 },
-		{ "extensions", 1 },
+		{ "extensions", 3 },
 		{ "wmem", 65536 }, { "rmem", 65536 },
 	};
 
@@ -48,8 +48,7 @@ void groups_mend(void)
 	for (int side = 0; side < 2; side++) {
 		sh("ip -n %s link delete mv0 >/dev/null 2>&1", ns_of(side));
 		for (int which = 0; which < 2; which++)
-			sh("ip netns exec %s tc qdisc del dev veth%d root >/dev/null 2>&1",
-			   ns_of(side), which);
+			wire_mend(side, which);
 	}
 	end_groups();
 	restore();

@@ -866,6 +866,8 @@ static void mend(void)
 		return;
 	sh("ip netns exec %s nft destroy table inet mute", ns);
 	sh("ip netns exec %s nft destroy table inet silence", getenv("SMC_NS_CLIENT"));
+	for (int side = CLIENT; side <= SERVER; side++)
+		wire_mend(side, 0);
 }
 
 /* Whether a client that was answered without the option has gone on by TCP. */
@@ -1280,14 +1282,10 @@ static void killed_receiver_frees_blocked_sender(void)
 }
 
 /* The acknowledgements of both sides come so much later. */
-static void delay_wire(unsigned int ms)
+static void delay_wire(const char *delay)
 {
-	const char *ns[2] = { getenv("SMC_NS_CLIENT"), getenv("SMC_NS_SERVER") };
-
-	for (int side = 0; side < 2; side++)
-		CHECK_EQ(ms ? sh("ip netns exec %s tc qdisc add dev veth0 root netem delay %ums",
-				 ns[side], ms) :
-			      sh("ip netns exec %s tc qdisc del dev veth0 root", ns[side]), 0);
+	for (int side = CLIENT; side <= SERVER; side++)
+		wire_set(side, 0, delay);
 }
 
 /*
@@ -1299,14 +1297,17 @@ static void slow_path_keeps_the_link_group(void)
 {
 	enum { N = 6 };
 
-	struct pair p = smcr_pair(&v4), q[N];
+	struct pair p, q[N];
 	int told[2], status;
 	pid_t pid;
 
 	if (sh("modprobe -q sch_netem && tc -V >/dev/null"))
 		SKIP("needs tc and sch_netem");
 	CHECK_OK(pipe2(told, O_CLOEXEC));
-	delay_wire(200);
+	p = smcr_pair(&v4);
+	for (int side = CLIENT; side <= SERVER; side++)
+		wire_begin(side, 0);
+	delay_wire("delay 200ms");
 	pid = fork();
 	if (!pid) {
 		/* There is always something that was not acknowledged yet. */
@@ -1321,7 +1322,7 @@ static void slow_path_keeps_the_link_group(void)
 		check_mode(q[i].c, SMC_RS_MODE_SMCR);
 		check_mode(q[i].s, SMC_RS_MODE_SMCR);
 	}
-	delay_wire(0);
+	delay_wire("delay 0ms");
 	CHECK_EQ(write(told[1], "x", 1), 1);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
@@ -1333,6 +1334,8 @@ static void slow_path_keeps_the_link_group(void)
 	row("the first one");
 	exchange(&p, 50000, 50000);
 	pair_close(&p);
+	for (int side = CLIENT; side <= SERVER; side++)
+		wire_end(side, 0);
 }
 
 static void listener_closed_with_children_ends_them(void)

@@ -226,8 +226,9 @@ static void busy_slow_wire_keeps_newcomers_on_rdma(void)
 	for (int i = 0; i < BUSY; i++)
 		p[i] = i ? pair_make(&links_v4) : linked_pair();
 	for (int which = 0; which < 2; which++)
-		CHECK_EQ(sh("ip netns exec %s tc qdisc add dev veth%d root netem rate 5mbit limit 10000",
-			    ns_of(SERVER), which), 0);
+		wire_begin(SERVER, which);
+	for (int which = 0; which < 2; which++)
+		wire_set(SERVER, which, "rate 5mbit");
 	for (int i = 0; i < BUSY; i++)
 		transfer_start(&t[i], &p[i], 1000, 1000000);
 	poll(NULL, 0, 1000);
@@ -240,11 +241,13 @@ static void busy_slow_wire_keeps_newcomers_on_rdma(void)
 		pair_close(&q);
 	}
 	for (int which = 0; which < 2; which++)
-		CHECK_EQ(sh("ip netns exec %s tc qdisc del dev veth%d root", ns_of(SERVER), which), 0);
+		wire_set(SERVER, which, "rate 10gbit");
 	for (int i = 0; i < BUSY; i++) {
 		transfer_end(&t[i]);
 		pair_close(&p[i]);
 	}
+	for (int which = 0; which < 2; which++)
+		wire_end(SERVER, which);
 }
 
 /* Memory regions of the module: one for each receive ring and link. */

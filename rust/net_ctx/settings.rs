@@ -238,7 +238,7 @@ impl Settings {
             buf_type: Atomic::new(0),
             max_send_wr: Atomic::new(WorkRequests::DEFAULT.send),
             max_recv_wr: Atomic::new(WorkRequests::DEFAULT.receive),
-            extensions: Atomic::new(Extensions::DEFAULT.bits()),
+            extensions: Atomic::new(Extensions::ALL.bits()),
             drain: Atomic::new(0),
         }
     }

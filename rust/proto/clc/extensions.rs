@@ -53,10 +53,6 @@ impl Extensions {
         self.0 & other.0 == other.0
     }
 
-    /// What is offered and taken unless somebody asks for more: rxe, the device in software, was seen to give a queue
-    /// pair up when it repeats short messages.
-    pub const DEFAULT: Self = Self::OWN_KEYS;
-
     /// Reads the vendor's bytes of a Proposal.
     pub const fn from_proposal(bytes: [u8; 8]) -> Self {
         let [a, b, c, options, _, _, _, _] = bytes;
