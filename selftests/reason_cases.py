@@ -209,19 +209,106 @@ def reason_ipsec():
                 subprocess.run(["ip", "-n", namespace, "xfrm", what, "flush"], check=True)
 
 
-def reason_nothing_comes_through():
-    rules = "table inet smctr { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }"
-    # A link that is there would be used.
+def end_links():
+    """The next connection is the first of a link group: a link that is there would be used."""
     for name in (CLIENT, SERVER):
         subprocess.run(["rdma", "link", "delete", name], check=True)
         netlink.inside(name, f"rdma link add {name} type rxe netdev veth0")
-    for namespace in (CLIENT, SERVER):
-        subprocess.run(["ip", "netns", "exec", namespace, "nft", rules], check=True)
+
+
+@contextlib.contextmanager
+def rules(chain, *namespaces):
+    """A chain of packet rules in some namespaces, for a while."""
+    for namespace in namespaces:
+        subprocess.run(["ip", "netns", "exec", namespace, "nft", f"table inet smctr {{ {chain}\n}}"], check=True)
     try:
-        shown(client=("PEERDECL", "TIMEOUT_CL"), server=("TIMEOUT_CL",))
+        yield
     finally:
-        for namespace in (CLIENT, SERVER):
+        for namespace in namespaces:
             subprocess.run(["ip", "netns", "exec", namespace, "nft", "delete table inet smctr"], check=True)
+
+
+@contextlib.contextmanager
+def routing(namespace, *lines):
+    """Lines that `ip` adds, for a while."""
+    done = []
+    try:
+        for line in lines:
+            subprocess.run(["ip", "-n", namespace, *line.replace("DO", "add").split()], check=True)
+            done.insert(0, line)
+        yield
+    finally:
+        for line in done:
+            subprocess.run(["ip", "-n", namespace, *line.replace("DO", "del").split()], check=True)
+
+
+def reason_nothing_comes_through():
+    end_links()
+    with rules("chain in { type filter hook input priority 0; udp dport 4791 drop; }", CLIENT, SERVER):
+        shown(client=("PEERDECL", "TIMEOUT_CL"), server=("TIMEOUT_CL",))
+
+
+def reason_no_route_for_rdma():
+    end_links()
+    # TCP finds its way, and nothing else does.
+    with routing(CLIENT, f"rule DO to {SERVER_IP} ipproto tcp lookup main pref 10",
+                 f"rule DO to {SERVER_IP} prohibit pref 11"):
+        shown(client=("NOROUTE",), server=("PEERDECL", "NOROUTE"))
+
+
+def reason_gateway_on_one_way_alone():
+    end_links()
+    # The client itself is the gateway, by another address.
+    with routing(CLIENT, "address DO 10.77.0.99/32 dev veth0"), \
+            routing(SERVER, f"route DO {CLIENT_IP}/32 via 10.77.0.99 dev veth0"):
+        shown(client=("NOINDIRECT",), server=("PEERDECL", "NOINDIRECT"))
+
+
+def reason_peer_of_version_1():
+    # What the client proposes becomes a Proposal of version 1 on its way. A TCP header with time stamps has 32 bytes; the
+    # subnets are said to stand in the last 8 bytes before the trailer, which are blanks of the only id.
+    def at(offset, bits=8):
+        return f"@th,{(32 + offset) * 8},{bits}"
+
+    chain = ("chain in { type filter hook input priority -300; "
+             f"meta l4proto tcp {at(0, 32)} 0xe2d4c3d9 {at(4)} 1 {at(7)} set 0x10 {at(38, 16)} set 104 {at(151)} set 0; }}")
+    with rules(chain, SERVER):
+        shown(client=("PEERDECL", "VERSMISMAT"), server=("VERSMISMAT",))
+
+
+@contextlib.contextmanager
+def little_memory():
+    """A memory cgroup for sockets, and how to write to its files."""
+    subprocess.run("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup; "
+                   "echo +memory >/sys/fs/cgroup/cgroup.subtree_control; mkdir /sys/fs/cgroup/smctr", shell=True, check=True)
+
+    def write(name, value):
+        with open(f"/sys/fs/cgroup/{name}", "w", encoding="ascii") as f:
+            f.write(f"{value}\n")
+
+    try:
+        yield write
+    finally:
+        write("cgroup.procs", os.getpid())
+        os.rmdir("/sys/fs/cgroup/smctr")
+
+
+def reason_no_memory_for_rings():
+    with little_memory() as write:
+        def make():
+            listener = listening(IPPROTO_SMC)
+            write("smctr/cgroup.procs", os.getpid())
+            client = socket.socket(proto=IPPROTO_SMC)
+            write("cgroup.procs", os.getpid())
+            # What the processors have in stock for the group goes back; TCP needs some, the smallest ring more.
+            write("smctr/memory.high", 0)
+            with open("/sys/fs/cgroup/smctr/memory.current", encoding="ascii") as f:
+                write("smctr/memory.max", int(f.read()) + 3 * 4096)
+            client.settimeout(60)
+            client.connect(listener.getsockname())
+            return client, listener.accept()[0], listener
+
+        shown(client=("MEM",), server=("PEERDECL", "MEM"), make=make)
 
 
 if __name__ == "__main__":
