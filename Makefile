@@ -131,7 +131,7 @@ bench: lab ## measure it beside TCP, C SMC-R and raw verbs (an hour and a half)
 	@scripts/bench $(BENCH)
 
 .PHONY: stress
-stress: module ## socket calls at random over TCP and SMC, compared; SEED=N, STRESS='...' (scripts/stress --help)
+stress: module ## socket calls at random, links lost, thousands of connections; SEED=N, STRESS='...' (scripts/stress --help)
 	@scripts/stress $(if $(SEED),--seed $(SEED)) $(STRESS)
 
 .PHONY: soak

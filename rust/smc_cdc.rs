@@ -301,6 +301,9 @@ pub(crate) struct Connection {
     /// Ends the wait for the rest that a peer has sent on its old link.
     #[pin]
     moving_timer: DelayedWork<Connection, 3>,
+    /// Believes a reset of the TCP connection.
+    #[pin]
+    reset_timer: DelayedWork<Connection, 5>,
     /// The place in the link group. Last, so that it goes after the rings.
     membership: Membership,
 }
@@ -309,6 +312,7 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Connection { self.orphan_timer }
     impl HasDelayedWork<Self, 3> for Connection { self.moving_timer }
     impl HasDelayedWork<Self, 4> for Connection { self.cork_timer }
+    impl HasDelayedWork<Self, 5> for Connection { self.reset_timer }
 }
 
 impl_has_work! {
@@ -367,6 +371,7 @@ impl Connection {
                 cork_timer <- new_delayed_work!("smc_cdc::cork"),
                 finish_work <- new_work!("smc_cdc::finish"),
                 moving_timer <- new_delayed_work!("smc_cdc::moving"),
+                reset_timer <- new_delayed_work!("smc_cdc::reset"),
                 membership,
             }),
             GFP_KERNEL,

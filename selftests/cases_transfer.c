@@ -1338,6 +1338,31 @@ static void slow_path_keeps_the_link_group(void)
 		wire_end(side, 0);
 }
 
+/* As with TCP what was sent before a reset can be read. */
+static void reset_does_not_overtake_data(void)
+{
+	const struct linger none = { .l_onoff = 1 };
+	static char buf[40000];
+
+	for (int i = 0; i < 60; i++) {
+		struct pair p = smcr_pair(&v4);
+		size_t len = i % 3 ? sizeof(buf) : 1;
+		int sender = i % 2 ? p.s : p.c, reader = i % 2 ? p.c : p.s;
+
+		row("round %d", i);
+		pattern_fill(buf, len, i, 0);
+		send_all(sender, buf, len);
+		CHECK_OK(setsockopt(sender, SOL_SOCKET, SO_LINGER, &none, sizeof(none)));
+		close(sender);
+		memset(buf, 0, len);
+		recv_all(reader, buf, len);
+		CHECK_EQ(pattern_check(buf, len, i, 0), len);
+		CHECK_ERRNO(recv(reader, buf, 1, 0), ECONNRESET);
+		close(reader);
+		close(p.l);
+	}
+}
+
 static void listener_closed_with_children_ends_them(void)
 {
 	struct sockaddr_storage ss;
@@ -1501,6 +1526,7 @@ static const struct test_case cases[] = {
 	CASE_LIMIT(close_in_every_order_works, 40),
 	CASE(close_with_data_on_the_way_delivers_it),
 	CASE(close_with_unread_data_resets_peer),
+	CASE_LIMIT(reset_does_not_overtake_data, 60),
 	CASE(half_closed_connection_still_carries_data),
 	CASE(shutdown_of_both_directions_works),
 	CASE(send_after_peer_closed_fails),

@@ -15,6 +15,9 @@
 #   SMC_SLOW          how many times slower than usual the machine is (a whole
 #                     number): time limits are that much longer
 #   SMC_CONNECTIONS   how many connections smc_netlink lists at once (default: 300)
+#   SMC_SEED          what smc_links and smc_storm do at random (default: the time)
+#   SMC_FAILOVERS     how many times smc_links loses a link at random (default: 3)
+#   SMC_STORM         how many connections smc_storm makes (default: 2000)
 #   SMC_AS_TCP        use TCP sockets in place of SMC sockets, to test the tests
 
 ksft_pass=0

@@ -49,6 +49,9 @@ use crate::{
 /// How long a peer may leave an orphan waiting without taking any data.
 const ORPHAN_MS: u32 = 60_000;
 
+/// How long a reset of the TCP connection waits for what the peer has sent by RDMA before it, which takes another way.
+const RESET_MS: u32 = 250;
+
 /// What the socket has to do with its TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcpEnd {
@@ -335,7 +338,31 @@ impl Connection {
     }
 
     /// The peer's TCP connection was reset: it has aborted, whatever could not be said by RDMA (RFC 7609, section 4.8.2).
+    ///
+    /// With TCP the reset comes behind the data. Here data and the peer's own abort may still be on the way, so that the
+    /// reset counts a moment later.
     pub(crate) fn tcp_was_reset(&self) {
+        let waits = {
+            let core = self.core.lock();
+            let may_come = core
+                .conn
+                .as_ref()
+                .is_some_and(|conn| !conn.is_dead() && !conn.peer_close().any());
+            match &core.me {
+                Some(me) if may_come => {
+                    QUEUE.enqueue_delayed::<Connection, 5>(me.clone(), msecs_to_jiffies(RESET_MS));
+                    true
+                }
+                _ => false,
+            }
+        };
+        if !waits {
+            self.peer_aborted();
+        }
+    }
+
+    /// The peer has given the connection up.
+    fn peer_aborted(&self) {
         let then = self.handle(Event::PeerAbort);
         self.run_actions(then);
     }
@@ -463,6 +490,7 @@ impl Connection {
             core.stop_awaiting_rest();
             if let Some(me) = &core.me {
                 cancel_delayed::<Connection, 4>(me);
+                cancel_delayed::<Connection, 5>(me);
             }
             (core.me.take(), core.bound.take(), core.peer)
         };
@@ -508,5 +536,14 @@ impl WorkItem<2> for Connection {
     /// The connection is over.
     fn run(this: Arc<Connection>) {
         this.finish();
+    }
+}
+
+impl WorkItem<5> for Connection {
+    type Pointer = Arc<Connection>;
+
+    /// What the peer sent before the reset of its TCP connection has had its time.
+    fn run(this: Arc<Connection>) {
+        this.peer_aborted();
     }
 }
