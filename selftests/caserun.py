@@ -21,6 +21,14 @@ def enter(name):
     os.close(fd)
 
 
+def line_of(error):
+    """Where it was raised. Nothing here may outlive the case: its sockets would stay open."""
+    at = error.__traceback__
+    while at.tb_next:
+        at = at.tb_next
+    return at.tb_lineno
+
+
 def run(names, prefixes, after=lambda: None):
     """Runs the functions among names that begin so, those of SMC_CASES if that is set, in the order in which they are
     written; after runs behind each that was not skipped. Returns the exit status. With a third argument of the program
@@ -43,10 +51,7 @@ def run(names, prefixes, after=lambda: None):
             print("ok", number, case.__name__, "# SKIP", why, flush=True)
         except Exception as error:  # pylint: disable=broad-except
             failed = 1
-            line = error.__traceback__
-            while line.tb_next:
-                line = line.tb_next
-            print(f"# line {line.tb_lineno}: {type(error).__name__}: {error}")
+            print(f"# line {line_of(error)}: {type(error).__name__}: {error}")
             print("not ok", number, case.__name__, flush=True)
             after()
         if "SMC_TIMES" in os.environ:

@@ -465,7 +465,16 @@ def counters(namespace):
     return found
 
 
+def rings_rest():
+    """No ring is in use. They come back when both ends have said their last word, and a work item has seen it."""
+    end = time.monotonic() + 20
+    while any(counters(name)[way] for name in (CLIENT, SERVER) for way in (20, 21)):
+        assert time.monotonic() < end, "rings stay in use"
+        time.sleep(0.1)
+
+
 def netlink_statistics():
+    rings_rest()
     before = {name: counters(name) for name in (CLIENT, SERVER)}
     client, server, listener = pair()
     assert info(client)[0] == MODE_SMC
@@ -506,10 +515,7 @@ def netlink_statistics():
     assert grown(SERVER, 6)[1] == grown(SERVER, 18)
     assert grown(CLIENT, 1) == [0, 0, 0, 1, 0, 0, 0, 0, 0] == grown(CLIENT, 2), grown(CLIENT, 1)
     assert after[CLIENT]["errors"] == before[CLIENT]["errors"]
-    end = time.monotonic() + 20
-    while any(counters(name)[way] > before[name][way] for name in (CLIENT, SERVER) for way in (20, 21)):
-        assert time.monotonic() < end, "rings stay in use"
-        time.sleep(0.2)
+    rings_rest()
 
 
 def netlink_statistics_of_rings():
@@ -528,11 +534,7 @@ def netlink_statistics_of_rings():
             for some in pairs:
                 for sock in some:
                     sock.close()
-            # They come back when both ends have said their last word, and a work item has seen it.
-            end = time.monotonic() + 20
-            while any(counters(name)[way] for name in (CLIENT, SERVER) for way in (20, 21)):
-                assert time.monotonic() < end, "rings stay in use"
-                time.sleep(0.1)
+            rings_rest()
             time.sleep(1)
         assert set(map(tuple, ring["new"].values())) == {(0, 2, 0)}, ring
         assert set(map(tuple, ring["reused"].values())) == {(1, 0, 0)}, ring
