@@ -141,12 +141,20 @@ $b cp /run/vm/barrier /usr/local/bin/vm-barrier
 $b ip link set lo up
 if [ -n "$VM_ADDR" ]; then
 	[ -e /sys/class/net/eth0 ] || modprobe virtio_net
-	until [ -e /sys/class/net/eth0 ]; do $b usleep 50000; done
-	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-	[ -z "$VM_MTU" ] || $b ip link set eth0 mtu "$VM_MTU"
-	$b ip link set eth0 up
-	$b ip addr add "10.88.0.$VM_ADDR/24" dev eth0
-	$b ip addr add "fd88::$VM_ADDR/64" dev eth0
+	wire=0
+	while [ "$wire" -lt "$VM_WIRES" ]; do
+		dev=eth$wire
+		until [ -e /sys/class/net/$dev ]; do $b usleep 50000; done
+		echo 0 >/proc/sys/net/ipv6/conf/$dev/accept_dad
+		[ -z "$VM_MTU" ] || $b ip link set $dev mtu "$VM_MTU"
+		$b ip link set $dev up
+		$b ip addr add "10.88.$wire.$VM_ADDR/24" dev $dev
+		# The first one is fd88::/64.
+		net=fd88:$wire
+		[ "$wire" != 0 ] || net=fd88
+		$b ip addr add "$net::$VM_ADDR/64" dev $dev
+		wire=$((wire + 1))
+	done
 fi
 $b cp /run/vm/hosts /etc/hosts
 cd /mnt/smc
@@ -415,7 +423,7 @@ class Runner:
         self.selector.register(listener, selectors.EVENT_READ, accept)
         return path
 
-    def start(self, machine, link):
+    def start(self, machine, links):
         o = self.opts
         initrd = f"{self.tmp}/{machine.name}.initrd"
         with open(initrd, "wb") as f:
@@ -456,9 +464,9 @@ class Runner:
             args += ["-accel", "kvm", "-cpu", "host"]
         else:
             args += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", o.cpu]
-        if link:
-            args += ["-netdev", link, "-device",
-                     f"virtio-net-pci,netdev=n0,mac=52:54:00:88:00:0{machine.env['VM_ADDR']}"
+        for wire, link in enumerate(links):
+            args += ["-netdev", f"stream,id=n{wire},{link}", "-device",
+                     f"virtio-net-pci,netdev=n{wire},mac=52:54:00:88:{wire:02}:0{machine.env['VM_ADDR']}"
                      + (f",host_mtu={o.mtu}" if o.mtu else "")]
         stdin = subprocess.DEVNULL
         if machine.env.get("VM_SHELL"):
@@ -503,14 +511,13 @@ class Runner:
 
     def run(self):
         """Returns the exit status of the whole run."""
-        link_path = f"{self.tmp}/link"
+        paths = []
+        if len(self.machines) > 1:
+            paths = [f"{self.tmp}/link{wire}" for wire in range(self.opts.wires)]
         for index, machine in enumerate(self.machines):
-            link = None
-            if len(self.machines) > 1:
-                role = "server=on" if index == 0 else "server=off,reconnect-ms=100"
-                link = f"stream,id=n0,{role},addr.type=unix,addr.path={link_path}"
-            self.start(machine, link)
-            while index == 0 and link and not os.path.exists(link_path):
+            role = "server=on" if index == 0 else "server=off,reconnect-ms=100"
+            self.start(machine, [f"{role},addr.type=unix,addr.path={path}" for path in paths])
+            while index == 0 and not all(map(os.path.exists, paths)):
                 if machine.process.poll() is not None:
                     break
                 time.sleep(0.02)
@@ -701,6 +708,7 @@ def main():
     p.add_argument("--memory", default="1024")
     p.add_argument("--cpu", default="max")
     p.add_argument("--mtu", type=int)
+    p.add_argument("--wires", type=int, choices=range(1, 5), default=1)
     p.add_argument("--accel", choices=["auto", "kvm", "tcg"], default="auto")
     p.add_argument("--append", default="")
     for name in ("--allow", "--env", "--qemu"):
@@ -743,6 +751,7 @@ def main():
             "VM_MODULES": os.path.basename(moddir) if own_kernel and moddir else "",
             "VM_CWD": opts.cwd or "",
             "VM_MTU": str(opts.mtu or ""),
+            "VM_WIRES": str(opts.wires),
             "VM_SHELL": "",
             **extra,
         }
