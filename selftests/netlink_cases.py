@@ -408,7 +408,7 @@ def netlink_link_groups():
         # The only device of a side has the only link.
         assert (about[2], about[3], about[4], about[5]) == (bytes([role]), b"\1", b"\0", b"\0"), about
         assert number(about[6]) >= 1 and about[9] == cookie, about
-        assert about[11] == b"\2" and number(about[12]) >= sndbuf and number(about[13]) >= rmb, about
+        assert about[11] == b"\0" and number(about[12]) >= sndbuf and number(about[13]) >= rmb, about
         common = dict(attrs(about[7]))
         host = platform.node()[:32].encode() + b"\0"
         assert common == {0: b"\2", 1: bytes([release]), 2: b"\2", 3: DEFAULT_EID + b"\0", 4: host}, common

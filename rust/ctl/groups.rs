@@ -11,7 +11,9 @@ use crate::{
             genl::Dump,
             Attrs, //
         },
+        pages::Layout, //
     },
+    net_ctx::NetCtx,
     proto::{
         ids::{
             Gid,
@@ -119,8 +121,14 @@ mod link {
     pub(super) const STATE: u16 = 10;
 }
 
-/// Rings lie in pieces where there is no memory for a whole one.
-const BUF_TYPE_MIXED: u8 = 2;
+/// How a ring is laid out, as a number.
+const fn buf_type(layout: Layout) -> u8 {
+    match layout {
+        Layout::Whole => 0,
+        Layout::Pieces => 1,
+        Layout::Mixed => 2,
+    }
+}
 
 /// Lists the groups.
 pub(super) fn dump(dump: &mut Dump<'_>) -> Result {
@@ -181,7 +189,8 @@ fn put_group(to: &mut Attrs<'_>, net: &NetNs, group: &LinkGroup) -> Result {
     to.u8(group::VLAN_ID, u8::try_from(vlan).unwrap_or(0))?;
     to.u32(group::CONNS_NUM, group.conns())?;
     to.u64(group::NET_COOKIE, net.cookie(), group::PAD)?;
-    to.u8(group::BUF_TYPE, BUF_TYPE_MIXED)?;
+    let layout = NetCtx::of(net)?.settings().layout();
+    to.u8(group::BUF_TYPE, buf_type(layout))?;
     to.uint(group::SNDBUF_ALLOC, facts.send_bytes)?;
     to.uint(group::RMB_ALLOC, facts.receive_bytes)?;
     to.nest(group::V2_COMMON, |to| {
