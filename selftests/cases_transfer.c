@@ -1363,30 +1363,46 @@ static void reset_does_not_overtake_data(void)
 	}
 }
 
-static void listener_closed_with_children_ends_them(void)
+/* Clients of a listener that goes before it has accepted them; it may wait for their first bytes. */
+static void close_listener_with_children(int defer_s)
 {
 	struct sockaddr_storage ss;
 	int l, c[3];
 	socklen_t len;
 
-	need_smcr();
 	l = listen_at(&v4, 0, &ss);
+	CHECK_OK(setsockopt(l, IPPROTO_TCP, TCP_DEFER_ACCEPT, &defer_s, sizeof(defer_s)));
 	len = target(&v4, addr_port(&ss), &ss);
 	for (int i = 0; i < 3; i++) {
 		c[i] = sock_at(CLIENT, SMC4, 0);
 		CHECK_OK(connect(c[i], (struct sockaddr *)&ss, len));
+		check_mode(c[i], SMC_RS_MODE_SMCR);
 	}
-	wait_events(l, POLLIN, 5000);
+	if (defer_s)
+		CHECK(!(poll_one(l, POLLIN, 300) & POLLIN));
+	else
+		wait_events(l, POLLIN, 5000);
 	close(l);
 	for (int i = 0; i < 3; i++) {
 		char x;
 
 		wait_events(c[i], POLLIN | POLLHUP | POLLERR, 8000);
-		CHECK(recv(c[i], &x, 1, MSG_DONTWAIT) <= 0);
-		CHECK(errno != EAGAIN);
+		CHECK_ERRNO(recv(c[i], &x, 1, MSG_DONTWAIT), ECONNRESET);
 		close(c[i]);
 	}
 	counted(&v4, 10000, 10000);
+}
+
+static void listener_closed_with_children_ends_them(void)
+{
+	need_smcr();
+	close_listener_with_children(0);
+}
+
+static void listener_closed_with_deferred_children_ends_them(void)
+{
+	need_smcr();
+	close_listener_with_children(30);
 }
 
 static void full_backlog_recovers(void)
@@ -1534,6 +1550,7 @@ static const struct test_case cases[] = {
 	CASE(killed_receiver_frees_blocked_sender),
 	CASE_LIMIT(slow_path_keeps_the_link_group, 60),
 	CASE(listener_closed_with_children_ends_them),
+	CASE(listener_closed_with_deferred_children_ends_them),
 	CASE(full_backlog_recovers),
 	CASE(v6_falls_back_and_arrives),
 	CASE(mapped_address_arrives),

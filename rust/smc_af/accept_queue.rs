@@ -49,7 +49,6 @@ use crate::{
     proto::reason::DeclineReason,
     smc_cdc::{
         Connection,
-        TcpEnd,
         Wake, //
     },
     smc_clc::{
@@ -140,9 +139,7 @@ impl Drop for Child {
             return;
         };
         if let Way::Smc { conn, .. } = &self.way {
-            match conn.close() {
-                TcpEnd::Shutdown | TcpEnd::Reset => (),
-            }
+            conn.disconnect();
         }
         // Nobody will read: the peer is told so, as TCP does.
         tcp.abort();
