@@ -326,9 +326,12 @@ impl Connection {
 
     /// The application gives the connection up and keeps the socket, which learns no more of it; the peer sees an abort.
     pub(crate) fn disconnect(&self) {
+        *self.waker.lock() = None;
+        // As with TCP what the peer has room for has left by now; and the peer sees no clean end before the abort.
+        self.push();
+        self.abort();
         // Whatever becomes of the TCP connection is the caller's.
         let _ = self.close();
-        self.abort();
     }
 
     /// Gives the connection up: the application sees `ECONNABORTED`, the peer an abort.
