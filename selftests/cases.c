@@ -659,6 +659,11 @@ long long proto_sockets(const char *name)
 	return count;
 }
 
+const char *ns_of(enum side side)
+{
+	return getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
+}
+
 /* Counters */
 
 static const char *dev_name(enum side side)
@@ -696,7 +701,7 @@ static long long all_packets(void)
 }
 
 /* Waits until nothing is sent any more. */
-static void wire_quiet(void)
+static void wires_quiet(void)
 {
 	uint64_t until = now_us() + 15000000;
 	long long now = all_packets(), before;
@@ -709,34 +714,41 @@ static void wire_quiet(void)
 	} while (now != before);
 }
 
-static const char *wire_ns(enum side side)
+/* Runs a command of tc for the interface of each of some wires. */
+static void wires_do(unsigned int sides, int wires, const char *verb, const char *how)
 {
-	const char *ns = getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
-
-	return ns ? ns : "";
+	for (int side = CLIENT; side <= SERVER; side++)
+		for (int which = 0; which < wires; which++)
+			if (sides & 1u << side)
+				CHECK_EQ(sh("tc -n %s qdisc %s dev veth%d root %s", ns_of(side),
+					    verb, which, how), 0);
 }
 
-void wire_begin(enum side side, int which)
+void wires_begin(unsigned int sides, int wires)
 {
-	wire_quiet();
-	CHECK_EQ(sh("tc -n %s qdisc add dev veth%d root netem limit 10000", wire_ns(side), which), 0);
+	wires_quiet();
+	wires_do(sides, wires, "add", "netem limit 10000");
 }
 
-void wire_set(enum side side, int which, const char *how)
+void wires_set(unsigned int sides, int wires, const char *how)
 {
-	CHECK_EQ(sh("tc -n %s qdisc change dev veth%d root netem limit 10000 %s",
-		    wire_ns(side), which, how), 0);
+	char all[100];
+
+	snprintf(all, sizeof(all), "netem limit 10000 %s", how);
+	wires_do(sides, wires, "change", all);
 }
 
-void wire_end(enum side side, int which)
+void wires_end(unsigned int sides, int wires)
 {
-	wire_quiet();
-	CHECK_EQ(sh("tc -n %s qdisc del dev veth%d root", wire_ns(side), which), 0);
+	wires_quiet();
+	wires_do(sides, wires, "del", "");
 }
 
-void wire_mend(enum side side, int which)
+void wires_mend(int wires)
 {
-	sh("tc -n %s qdisc del dev veth%d root >/dev/null 2>&1", wire_ns(side), which);
+	for (int side = CLIENT; side <= SERVER; side++)
+		for (int which = 0; which < wires; which++)
+			sh("tc -n %s qdisc del dev veth%d root >/dev/null 2>&1", ns_of(side), which);
 }
 
 bool have_rdma_devices(void)

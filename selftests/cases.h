@@ -95,6 +95,7 @@ void row(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Two places for sockets. With no namespaces given both are where we stand. */
 enum side { CLIENT, SERVER };
+#define BOTH_SIDES (1u << CLIENT | 1u << SERVER)
 
 #define SERVER_V4 "10.77.0.2"
 #define CLIENT_V4 "10.77.0.1"
@@ -102,6 +103,8 @@ enum side { CLIENT, SERVER };
 #define CLIENT_V6 "fd77::1"
 
 bool have_namespaces(void);
+/* The name of a side's namespace, NULL if none was given. */
+const char *ns_of(enum side side);
 void enter(enum side side);
 int sock_at(enum side side, enum kind_id kind, int flags);
 
@@ -204,16 +207,17 @@ void counters_read(struct counters *c);
 long long dev_counter(enum side side, const char *what);
 bool have_rdma_devices(void);
 /*
- * A worse wire, by netem at a side's interface: put there, set, taken away.
+ * Worse wires, the first one or both, by netem at the interfaces of some sides
+ * (bits): put there, set, taken away.
  * rxe gives a queue pair up when the interface refuses one packet, as it does
  * while one queueing discipline takes the place of another. So it is put there
  * and taken away when nothing is on the way, and only set in between.
  */
-void wire_begin(enum side side, int which);
-void wire_set(enum side side, int which, const char *how);
-void wire_end(enum side side, int which);
-/* Takes away what a failed case has left. */
-void wire_mend(enum side side, int which);
+void wires_begin(unsigned int sides, int wires);
+void wires_set(unsigned int sides, int wires, const char *how);
+void wires_end(unsigned int sides, int wires);
+/* Takes away what a failed case has left, at both sides. */
+void wires_mend(int wires);
 
 /*
  * Around a test: afterwards RDMA must have carried at least these payloads,

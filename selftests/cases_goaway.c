@@ -354,7 +354,7 @@ static void device_of_server_deleted_aborts(void)
 static bool queue_pairs(bool note_them)
 {
 	return !sh("ip netns exec %s rdma resource show qp link %s/1 | grep 'type RC' | "
-		   "grep -o 'lqpn [0-9]*' %s", getenv("SMC_NS_SERVER"), getenv("SMC_DEV_SERVER"),
+		   "grep -o 'lqpn [0-9]*' %s", ns_of(SERVER), getenv("SMC_DEV_SERVER"),
 		   note_them ? "| tee /tmp/queue_pairs | grep ." : "| grep -xFf /tmp/queue_pairs");
 }
 
@@ -365,7 +365,7 @@ static bool queue_pairs(bool note_them)
  */
 static void device_of_server_replaced_in_silence_starts_anew(void)
 {
-	const char *ns = getenv("SMC_NS_CLIENT");
+	const char *ns = ns_of(CLIENT);
 	struct pair p, q[3];
 
 	need_smcr();

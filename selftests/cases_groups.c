@@ -45,11 +45,9 @@ void groups_mend(void)
 	sh("ip netns exec %s nft 'delete table netdev smclost; delete table netdev smccount' >/dev/null 2>&1",
 	   ns_of(SERVER));
 	sh("rdma link delete smcmv >/dev/null 2>&1");
-	for (int side = 0; side < 2; side++) {
+	for (int side = 0; side < 2; side++)
 		sh("ip -n %s link delete mv0 >/dev/null 2>&1", ns_of(side));
-		for (int which = 0; which < 2; which++)
-			wire_mend(side, which);
-	}
+	wires_mend(2);
 	end_groups();
 	restore();
 }

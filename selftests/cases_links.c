@@ -26,11 +26,6 @@ const char *device(enum side side, int which)
 	return getenv(names[side][which]);
 }
 
-const char *ns_of(enum side side)
-{
-	return getenv(side == CLIENT ? "SMC_NS_CLIENT" : "SMC_NS_SERVER");
-}
-
 long long number_of(const char *fmt, ...)
 {
 	char cmd[600], line[200] = "";
@@ -505,37 +500,42 @@ static void many_connections_move_together(void)
 	device_add(CLIENT, first);
 }
 
-static uint64_t rng;
-
-static uint32_t dice(uint32_t sides)
+uint64_t seed(void)
 {
-	rng = rng * 6364136223846793005ull + 1442695040888963407ull;
-	return (rng >> 33) % sides;
+	const char *text = getenv("SMC_SEED");
+	uint64_t rng = text ? strtoull(text, NULL, 0) : now_us();
+
+	note("SMC_SEED=%llu", (unsigned long long)rng);
+	return rng;
+}
+
+uint32_t dice(uint64_t *rng, uint32_t sides)
+{
+	*rng = *rng * 6364136223846793005ull + 1442695040888963407ull;
+	return (*rng >> 33) % sides;
 }
 
 /* Any device goes, and comes back; or an interface goes down, and up again. */
 static void seeded_failovers_lose_no_byte(void)
 {
-	const char *seed = getenv("SMC_SEED"), *rounds = getenv("SMC_FAILOVERS");
+	const char *rounds = getenv("SMC_FAILOVERS");
 	struct pair p = linked_pair();
 	struct transfer t;
 	int left = rounds ? atoi(rounds) : 3;
-	uint64_t bytes = left * (uint64_t)MUCH;
+	uint64_t bytes = left * (uint64_t)MUCH, rng = seed();
 
-	rng = seed ? strtoull(seed, NULL, 0) : now_us();
-	note("SMC_SEED=%llu", (unsigned long long)rng);
 	transfer_start(&t, &p, bytes, bytes);
 	for (; left > 0; left--) {
-		enum side side = dice(2) ? CLIENT : SERVER;
-		int which = dice(2);
-		bool whole = dice(2);
+		enum side side = dice(&rng, 2) ? CLIENT : SERVER;
+		int which = dice(&rng, 2);
+		bool whole = dice(&rng, 2);
 
-		transfer_wait(&t, 100000 + dice(1000000));
+		transfer_wait(&t, 100000 + dice(&rng, 1000000));
 		if (whole)
 			device_delete(side, which);
 		else
 			netdev(side, which, "down");
-		transfer_wait(&t, 100000 + dice(1000000));
+		transfer_wait(&t, 100000 + dice(&rng, 1000000));
 		if (whole)
 			device_add(side, which);
 		else
@@ -546,10 +546,14 @@ static void seeded_failovers_lose_no_byte(void)
 	pair_close(&p);
 }
 
-/* Objects of the module that the RDMA core lists. */
+long long objects(const char *what)
+{
+	return number_of("rdma -d resource show %s 2>/dev/null | grep -c smc_rs", what);
+}
+
 static long long listed(void)
 {
-	return number_of("for o in qp cq mr pd; do rdma -d resource show $o; done 2>/dev/null | grep -c smc_rs");
+	return objects("qp") + objects("cq") + objects("mr") + objects("pd");
 }
 
 static void nothing_is_left_after_unload(void)

@@ -17,7 +17,6 @@ extern const struct flavour links_v4;
 
 /* The devices: both of the client, both of the server. */
 const char *device(enum side side, int which);
-const char *ns_of(enum side side);
 /* What a command prints first, as a number; -1 if it prints none. */
 long long number_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -30,6 +29,8 @@ struct qps {
 };
 
 struct qps qps(void);
+/* Objects of the module that the RDMA core lists: "qp", "cq", "mr" or "pd". */
+long long objects(const char *what);
 /* Queue pairs of that kind on a device; the number of the last one, if wanted. */
 unsigned int qps_on(const char *name, unsigned int *number);
 bool has_qps(void *arg);
@@ -65,6 +66,10 @@ void one_wire(void);
 void count_packets(const char *match);
 unsigned int counted(void);
 void count_no_packets(void);
+
+/* Where chance begins: SMC_SEED, or the time; it is noted. */
+uint64_t seed(void);
+uint32_t dice(uint64_t *rng, uint32_t sides);
 
 /* A transfer both ways that goes on while something happens. */
 struct transfer {

@@ -34,11 +34,6 @@ struct kept {
 	long long sockets, qps, cqs, mrs, pds, memory_kib;
 };
 
-static long long objects(const char *what)
-{
-	return number_of("rdma -d resource show %s 2>/dev/null | grep -c smc_rs", what);
-}
-
 static struct kept kept(void)
 {
 	struct kept k = {
@@ -140,12 +135,6 @@ static void *server(void *arg)
 	}
 }
 
-static uint32_t dice(uint64_t *rng, uint32_t sides)
-{
-	*rng = *rng * 6364136223846793005ull + 1442695040888963407ull;
-	return (*rng >> 33) % sides;
-}
-
 /* One connection, from the first call to the last. */
 static void one(uint64_t *rng)
 {
@@ -231,10 +220,9 @@ static void blow(unsigned int conns)
 /* How many connections a case makes. */
 static unsigned int wanted(void)
 {
-	const char *text = getenv("SMC_STORM"), *seed = getenv("SMC_SEED");
+	const char *text = getenv("SMC_STORM");
 
-	storm.seed = seed ? strtoull(seed, NULL, 0) : now_us();
-	note("SMC_SEED=%llu", (unsigned long long)storm.seed);
+	storm.seed = seed();
 	return text ? atoi(text) : 2000;
 }
 
@@ -280,23 +268,15 @@ static void storm_over_a_bad_wire_leaves_nothing(void)
 	if (sh("modprobe -q sch_netem && tc -V >/dev/null"))
 		SKIP("needs tc and sch_netem");
 	before = before_storm();
-	for (int side = CLIENT; side <= SERVER; side++)
-		for (int which = 0; which < 2; which++)
-			wire_begin(side, which);
-	for (int side = CLIENT; side <= SERVER; side++)
-		for (int which = 0; which < 2; which++)
-			wire_set(side, which, "delay 2ms loss 0.1%");
+	wires_begin(BOTH_SIDES, 2);
+	wires_set(BOTH_SIDES, 2, "delay 2ms loss 0.1%");
 	blow(conns);
 	/* A handshake may need more patience than there is. */
 	CHECK_EQ(storm.rdma + storm.tcp + storm.none, conns / CLIENTS * CLIENTS);
 	CHECK(storm.rdma >= conns / 10 * 9);
 	CHECK(storm.none <= conns / 100);
-	for (int side = CLIENT; side <= SERVER; side++)
-		for (int which = 0; which < 2; which++)
-			wire_set(side, which, "delay 0ms loss 0%");
-	for (int side = CLIENT; side <= SERVER; side++)
-		for (int which = 0; which < 2; which++)
-			wire_end(side, which);
+	wires_set(BOTH_SIDES, 2, "delay 0ms loss 0%");
+	wires_end(BOTH_SIDES, 2);
 	expect_as_before(&before);
 }
 

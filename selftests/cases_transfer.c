@@ -848,7 +848,7 @@ static void bad_pages_lose_no_byte(void)
 /* Whether what clients send on a port arrives: without it their handshakes begin, and go no further. */
 static void data_arrives(unsigned int port, bool does)
 {
-	const char *ns = getenv("SMC_NS_SERVER");
+	const char *ns = ns_of(SERVER);
 
 	if (does)
 		CHECK_EQ(sh("ip netns exec %s nft delete table inet mute", ns), 0);
@@ -860,14 +860,13 @@ static void data_arrives(unsigned int port, bool does)
 /* What a case that failed may have left. */
 static void mend(void)
 {
-	const char *ns = getenv("SMC_NS_SERVER");
+	const char *ns = ns_of(SERVER);
 
 	if (!ns || !ns[0])
 		return;
 	sh("ip netns exec %s nft destroy table inet mute", ns);
-	sh("ip netns exec %s nft destroy table inet silence", getenv("SMC_NS_CLIENT"));
-	for (int side = CLIENT; side <= SERVER; side++)
-		wire_mend(side, 0);
+	sh("ip netns exec %s nft destroy table inet silence", ns_of(CLIENT));
+	wires_mend(1);
 }
 
 /* Whether a client that was answered without the option has gone on by TCP. */
@@ -958,7 +957,7 @@ static void crowd_over_a_dead_path_goes_by_tcp(void)
 {
 	enum { N = 8 };
 
-	const char *ns = getenv("SMC_NS_CLIENT");
+	const char *ns = ns_of(CLIENT);
 	struct pair p = smcr_pair(&v4);
 	struct sockaddr_storage ss;
 	struct smc_rs_info info;
@@ -1281,13 +1280,6 @@ static void killed_receiver_frees_blocked_sender(void)
 	pair_close(&p);
 }
 
-/* The acknowledgements of both sides come so much later. */
-static void delay_wire(const char *delay)
-{
-	for (int side = CLIENT; side <= SERVER; side++)
-		wire_set(side, 0, delay);
-}
-
 /*
  * On a path that is slower than a device's patience everything is sent more
  * than once. Keys of new connections are registered meanwhile, and the link
@@ -1305,9 +1297,9 @@ static void slow_path_keeps_the_link_group(void)
 		SKIP("needs tc and sch_netem");
 	CHECK_OK(pipe2(told, O_CLOEXEC));
 	p = smcr_pair(&v4);
-	for (int side = CLIENT; side <= SERVER; side++)
-		wire_begin(side, 0);
-	delay_wire("delay 200ms");
+	wires_begin(BOTH_SIDES, 1);
+	/* The acknowledgements of both sides come so much later. */
+	wires_set(BOTH_SIDES, 1, "delay 200ms");
 	pid = fork();
 	if (!pid) {
 		/* There is always something that was not acknowledged yet. */
@@ -1322,7 +1314,7 @@ static void slow_path_keeps_the_link_group(void)
 		check_mode(q[i].c, SMC_RS_MODE_SMCR);
 		check_mode(q[i].s, SMC_RS_MODE_SMCR);
 	}
-	delay_wire("delay 0ms");
+	wires_set(BOTH_SIDES, 1, "delay 0ms");
 	CHECK_EQ(write(told[1], "x", 1), 1);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
@@ -1334,8 +1326,7 @@ static void slow_path_keeps_the_link_group(void)
 	row("the first one");
 	exchange(&p, 50000, 50000);
 	pair_close(&p);
-	for (int side = CLIENT; side <= SERVER; side++)
-		wire_end(side, 0);
+	wires_end(BOTH_SIDES, 1);
 }
 
 /* As with TCP what was sent before a reset can be read. */

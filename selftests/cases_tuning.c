@@ -225,10 +225,8 @@ static void busy_slow_wire_keeps_newcomers_on_rdma(void)
 	/* With two links each side has to tell its keys. */
 	for (int i = 0; i < BUSY; i++)
 		p[i] = i ? pair_make(&links_v4) : linked_pair();
-	for (int which = 0; which < 2; which++)
-		wire_begin(SERVER, which);
-	for (int which = 0; which < 2; which++)
-		wire_set(SERVER, which, "rate 5mbit");
+	wires_begin(1u << SERVER, 2);
+	wires_set(1u << SERVER, 2, "rate 5mbit");
 	for (int i = 0; i < BUSY; i++)
 		transfer_start(&t[i], &p[i], 1000, 1000000);
 	poll(NULL, 0, 1000);
@@ -240,20 +238,18 @@ static void busy_slow_wire_keeps_newcomers_on_rdma(void)
 		CHECK_EQ(info_of(q.c).lgr_id, info_of(p[0].c).lgr_id);
 		pair_close(&q);
 	}
-	for (int which = 0; which < 2; which++)
-		wire_set(SERVER, which, "rate 10gbit");
+	wires_set(1u << SERVER, 2, "rate 10gbit");
 	for (int i = 0; i < BUSY; i++) {
 		transfer_end(&t[i]);
 		pair_close(&p[i]);
 	}
-	for (int which = 0; which < 2; which++)
-		wire_end(SERVER, which);
+	wires_end(1u << SERVER, 2);
 }
 
 /* Memory regions of the module: one for each receive ring and link. */
 static unsigned int regions(void)
 {
-	return number_of("rdma resource show mr 2>/dev/null | grep -c smc_rs");
+	return objects("mr");
 }
 
 static bool has_regions(void *arg)

@@ -356,3 +356,20 @@ cases_run() { # suite
 		esac
 	done < <("$here/smc_cases" "$1" "${only[@]}" 2>&1)
 }
+
+# All of a script whose cases are a suite of smc_cases: two namespaces with an
+# RDMA device each, or with "second" two of them.
+suite_script() { # suite [second]
+	script_start
+	need_command ip rdma nft
+	need_cases_program
+	log_start
+	need_module
+	tap_start $(($(cases_count "$1") + 1))
+	net_up rdma || note "no namespaces here"
+	[[ ${2-} != second ]] || net_second || note "no second wire here"
+	cases_run "$1"
+	net_down
+	log_check "${1}_no_message_above_notice"
+	tap_end
+}

@@ -876,8 +876,7 @@ class SecondDevices:
         """All devices go and come again, so that no link group is left."""
         for namespace, second in self.names.items():
             for name, netdev in ((namespace, "veth0"), (second, "macv0")):
-                subprocess.run(["rdma", "link", "delete", name], check=True)
-                inside(namespace, f"rdma link add {name} type rxe netdev {netdev}")
+                new_device(namespace, name, netdev)
 
     def __exit__(self, *_):
         for namespace, name in self.names.items():
@@ -890,6 +889,12 @@ class SecondDevices:
 
 def inside(namespace, command):
     subprocess.run(["ip", "netns", "exec", namespace] + command.split(), check=True)
+
+
+def new_device(namespace, name, netdev="veth0"):
+    """A device goes and comes again, so that it has no link of a group."""
+    subprocess.run(["rdma", "link", "delete", name], check=True)
+    inside(namespace, f"rdma link add {name} type rxe netdev {netdev}")
 
 
 def eth_row(namespace, network, name):

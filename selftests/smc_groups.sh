@@ -7,15 +7,4 @@
 # shellcheck source-path=SCRIPTDIR source=lib_smc.sh
 . "$(dirname "$0")/lib_smc.sh"
 
-script_start
-need_command ip rdma nft
-need_cases_program
-log_start
-need_module
-tap_start $(($(cases_count groups) + 1))
-net_up rdma || note "no namespaces here"
-net_second || note "no second wire here"
-cases_run groups
-net_down
-log_check groups_no_message_above_notice
-tap_end
+suite_script groups second

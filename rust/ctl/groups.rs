@@ -11,7 +11,6 @@ use crate::{
             genl::Dump,
             Attrs, //
         },
-        pages::Layout, //
     },
     net_ctx::NetCtx,
     proto::{
@@ -121,15 +120,6 @@ mod link {
     pub(super) const STATE: u16 = 10;
 }
 
-/// How a ring is laid out, as a number.
-const fn buf_type(layout: Layout) -> u8 {
-    match layout {
-        Layout::Whole => 0,
-        Layout::Pieces => 1,
-        Layout::Mixed => 2,
-    }
-}
-
 /// Lists the groups.
 pub(super) fn dump(dump: &mut Dump<'_>) -> Result {
     list(dump, false)
@@ -189,8 +179,7 @@ fn put_group(to: &mut Attrs<'_>, net: &NetNs, group: &LinkGroup) -> Result {
     to.u8(group::VLAN_ID, u8::try_from(vlan).unwrap_or(0))?;
     to.u32(group::CONNS_NUM, group.conns())?;
     to.u64(group::NET_COOKIE, net.cookie(), group::PAD)?;
-    let layout = NetCtx::of(net)?.settings().layout();
-    to.u8(group::BUF_TYPE, buf_type(layout))?;
+    to.u8(group::BUF_TYPE, NetCtx::of(net)?.settings().buf_type())?;
     to.uint(group::SNDBUF_ALLOC, facts.send_bytes)?;
     to.uint(group::RMB_ALLOC, facts.receive_bytes)?;
     to.nest(group::V2_COMMON, |to| {

@@ -329,9 +329,15 @@ impl Settings {
         Extensions::ALL.limited_to(self.extensions.load(Relaxed))
     }
 
+    /// How the memory of new rings is laid out, as a number.
+    pub(crate) fn buf_type(&self) -> u8 {
+        // It is at most 2.
+        u8::try_from(self.buf_type.load(Relaxed)).unwrap_or(u8::MAX)
+    }
+
     /// How the memory of new rings is laid out.
     pub(crate) fn layout(&self) -> Layout {
-        match self.buf_type.load(Relaxed) {
+        match self.buf_type() {
             0 => Layout::Whole,
             1 => Layout::Pieces,
             _ => Layout::Mixed,
