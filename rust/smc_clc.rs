@@ -28,10 +28,8 @@ use kernel::{
 use self::channel::Channel;
 use crate::{
     kapi::{
-        net::{
-            as_ipv4,
-            TcpSocket, //
-        },
+        net::TcpSocket,
+        rdma::Ends,
         uts::host_name, //
     },
     net_ctx::{
@@ -194,7 +192,7 @@ pub(crate) fn reason_without_option(tcp: &TcpSocket) -> DeclineReason {
     }
 }
 
-/// Where the way to the peer begins, or why there is none for SMC-R, which needs IPv4 and no IPsec.
+/// Where the way to the peer begins, or why there is none for SMC-R, which goes round IPsec.
 fn approach(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Approach, Stop> {
     if tcp.has_xfrm_policy() {
         return Err(DeclineReason::IPSEC.into());
@@ -202,10 +200,8 @@ fn approach(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Approach, Stop> {
     let local = tcp.local_addr().map_err(Stop::Fatal)?;
     // Only one that has been reset meanwhile has no peer.
     let peer = tcp.peer_addr().map_err(|_| Stop::Fatal(ECONNRESET))?;
-    match (as_ipv4(&local), as_ipv4(&peer)) {
-        (Some(local), Some(peer)) => Ok(smc_ib::approach(&setup.net, local, peer)?),
-        _ => Err(DeclineReason::NOSMCRDEV.into()),
-    }
+    let ends = Ends::new(&local, &peer).ok_or(DeclineReason::NOSMCRDEV)?;
+    Ok(smc_ib::approach(&setup.net, ends)?)
 }
 
 /// What a first contact says of this host besides.

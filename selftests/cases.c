@@ -203,12 +203,14 @@ struct pair pair_make_bufs(const struct flavour *f, int sndbuf, int rcvbuf)
 		CHECK_OK(setsockopt(p.l, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf)));
 		CHECK_OK(setsockopt(p.c, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf)));
 	}
+	enter(SERVER);
 	len = addr_make(&ss, kinds[f->server].family, f->bind, 0);
 	CHECK_OK(bind(p.l, (struct sockaddr *)&ss, len));
 	CHECK_OK(listen(p.l, 128));
 	len = sizeof(ss);
 	CHECK_OK(getsockname(p.l, (struct sockaddr *)&ss, &len));
 	p.port = addr_port(&ss);
+	enter(CLIENT);
 	len = target(f, p.port, &ss);
 	CHECK_OK(connect(p.c, (struct sockaddr *)&ss, len));
 	p.s = CHECK_OK(accept4(p.l, NULL, NULL, SOCK_CLOEXEC));

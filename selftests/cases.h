@@ -101,6 +101,7 @@ enum side { CLIENT, SERVER };
 #define CLIENT_V4 "10.77.0.1"
 #define SERVER_V6 "fd77::2"
 #define CLIENT_V6 "fd77::1"
+#define SERVER_NEAR "fe80::77:2%veth0"
 
 bool have_namespaces(void);
 /* The name of a side's namespace, NULL if none was given. */

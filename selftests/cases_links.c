@@ -15,6 +15,7 @@
 /* Most of what a transfer carries each way. */
 #define MUCH (3u << 20)
 const struct flavour links_v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
+static const struct flavour links_v6 = { "AF_SMC v6", SMC6, SMC6, SERVER_V6, SERVER_V6 };
 
 const char *device(enum side side, int which)
 {
@@ -208,15 +209,20 @@ static void expect_carried_by(struct pair *p, int which)
 		     carried_by(p->s, SERVER), which);
 }
 
-struct pair linked_pair(void)
+static struct pair linked_pair_of(const struct flavour *f)
 {
 	struct pair p;
 
 	end_groups();
 	restore();
-	p = pair_make(&links_v4);
+	p = pair_make(f);
 	expect_both_links();
 	return p;
+}
+
+struct pair linked_pair(void)
+{
+	return linked_pair_of(&links_v4);
 }
 
 static void *transfer_thread(void *arg)
@@ -295,9 +301,9 @@ static void second_link_is_added_and_both_are_used(void)
 }
 
 /* The device under a transfer goes; then it comes back, and the other one goes. */
-static void lose_devices(enum side side)
+static void lose_devices(const struct flavour *f, enum side side)
 {
-	struct pair p = linked_pair();
+	struct pair p = linked_pair_of(f);
 	struct transfer t;
 	int first = carried_by(p.c, CLIENT);
 
@@ -321,12 +327,17 @@ static void lose_devices(enum side side)
 
 static void client_device_lost_twice_loses_no_byte(void)
 {
-	lose_devices(CLIENT);
+	lose_devices(&links_v4, CLIENT);
 }
 
 static void server_device_lost_twice_loses_no_byte(void)
 {
-	lose_devices(SERVER);
+	lose_devices(&links_v4, SERVER);
+}
+
+static void device_lost_twice_loses_no_byte_by_v6(void)
+{
+	lose_devices(&links_v6, CLIENT);
 }
 
 /* The network interface under a transfer goes down: at one side, or at both. */
@@ -575,6 +586,7 @@ static const struct test_case links_cases[] = {
 	CASE_LIMIT(second_link_is_added_and_both_are_used, 60),
 	CASE_LIMIT(client_device_lost_twice_loses_no_byte, 120),
 	CASE_LIMIT(server_device_lost_twice_loses_no_byte, 120),
+	CASE_LIMIT(device_lost_twice_loses_no_byte_by_v6, 120),
 	CASE_LIMIT(client_netdev_down_loses_no_byte, 120),
 	CASE_LIMIT(server_netdev_down_loses_no_byte, 120),
 	CASE_LIMIT(both_netdevs_down_lose_no_byte, 120),

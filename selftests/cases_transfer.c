@@ -32,6 +32,9 @@ static const struct flavour v6 = { "AF_SMC v6", SMC6, SMC6, SERVER_V6, SERVER_V6
 static const struct flavour v6_inet = {
 	"IPPROTO_SMC v6", INETSMC6, INETSMC6, SERVER_V6, SERVER_V6
 };
+static const struct flavour v6_near = {
+	"AF_SMC v6 of one link", SMC6, SMC6, SERVER_NEAR, SERVER_NEAR
+};
 static const struct flavour mapped = { "mapped to v4", SMC6, SMC4, SERVER_V4, SERVER_V4 };
 
 /* What the first connection of all came to, shared by all cases. */
@@ -1434,30 +1437,46 @@ static void full_backlog_recovers(void)
 	counted(&v4, 10000, 10000);
 }
 
-static void v6_falls_back_and_arrives(void)
+static void v6_arrives(void)
 {
-	static const struct flavour *const two[] = { &v6, &v6_inet };
+	counted(&v6, 1000000, 1000000);
+	counted(&v6_inet, 100000, 200000);
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(two); i++) {
-		struct pair p;
+static void v6_of_one_link_arrives(void)
+{
+	counted(&v6_near, 1000000, 1000000);
+}
 
-		row("%s", two[i]->name);
-		expect_smcr_begin();
-		p = pair_make(two[i]);
-		check_mode(p.c, SMC_RS_MODE_TCP);
-		check_mode(p.s, SMC_RS_MODE_TCP);
-		exchange(&p, 1000000, 1000000);
-		expect_tcp_end(1000000, 1000000);
-		pair_close(&p);
+/* The addresses of a group's queue pairs are of one family, as are those of its connections. */
+static void v6_has_groups_of_its_own(void)
+{
+	static const struct flavour *const all[] = { &v4, &v6, &v6_near, &mapped };
+	struct pair p[ARRAY_SIZE(all)][2];
+	unsigned int group[ARRAY_SIZE(all)];
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		struct smc_rs_info info[2];
+
+		row("%s", all[i]->name);
+		for (int n = 0; n < 2; n++) {
+			p[i][n] = smcr_pair(all[i]);
+			CHECK_EQ(smc_info(p[i][n].c, &info[n]), 0);
+			exchange(&p[i][n], 10000, 10000);
+		}
+		CHECK_EQ(info[0].lgr_id, info[1].lgr_id);
+		group[i] = info[0].lgr_id;
 	}
+	CHECK(group[0] != group[1] && group[0] != group[2] && group[1] != group[2]);
+	CHECK_EQ(group[3], group[0]);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		for (int n = 0; n < 2; n++)
+			pair_close(&p[i][n]);
 }
 
 static void mapped_address_arrives(void)
 {
-	struct pair p = pair_make(&mapped);
-
-	exchange(&p, 300000, 300000);
-	pair_close(&p);
+	counted(&mapped, 300000, 300000);
 }
 
 static void plain_tcp_peers_arrive(void)
@@ -1543,7 +1562,9 @@ static const struct test_case cases[] = {
 	CASE(listener_closed_with_children_ends_them),
 	CASE(listener_closed_with_deferred_children_ends_them),
 	CASE(full_backlog_recovers),
-	CASE(v6_falls_back_and_arrives),
+	CASE(v6_arrives),
+	CASE(v6_of_one_link_arrives),
+	CASE(v6_has_groups_of_its_own),
 	CASE(mapped_address_arrives),
 	CASE(plain_tcp_peers_arrive),
 	CASE(nothing_remains_after_ten_seconds),

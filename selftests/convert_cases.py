@@ -205,7 +205,7 @@ def convert_ipv6_sockets():
     assert opened(CLIENT, socket.AF_INET6) == IPPROTO_SMC
     client, server = pair(family=socket.AF_INET6, host="fd77::2")[:2]
     exchange(client, server)
-    assert info(client)[0] == MODE_TCP, info(client)
+    assert info(client)[0] == MODE_SMC, info(client)
 
 
 def convert_explicit_protocol():

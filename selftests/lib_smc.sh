@@ -168,6 +168,7 @@ need_module() {
 
 # Two namespaces. With "rdma", an rxe device in each, where there is rxe.
 net_up() { # tcp|rdma
+	local name
 	have_net=1
 	ip -batch - <<-BATCH || return
 		netns add $ns_client
@@ -176,15 +177,21 @@ net_up() { # tcp|rdma
 	ip -batch - <<-BATCH || return
 		link add veth0 netns $ns_client type veth peer name veth0 netns $ns_server
 	BATCH
+	# What goes down keeps its addresses of IPv6, as it does those of IPv4.
+	for name in "$ns_client" "$ns_server"; do
+		ip netns exec "$name" sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/keep_addr_on_down' || return
+	done
 	ip -n "$ns_client" -batch - <<-BATCH || return
 		addr add 10.77.0.1/24 dev veth0
 		addr add fd77::1/64 dev veth0 nodad
+		addr add fe80::77:1/64 dev veth0 nodad
 		link set lo up
 		link set veth0 up
 	BATCH
 	ip -n "$ns_server" -batch - <<-BATCH || return
 		addr add 10.77.0.2/24 dev veth0
 		addr add fd77::2/64 dev veth0 nodad
+		addr add fe80::77:2/64 dev veth0 nodad
 		link set lo up
 		link set veth0 up
 	BATCH
@@ -228,10 +235,12 @@ net_second() {
 	BATCH
 	ip -n "$ns_client" -batch - <<-BATCH || return
 		addr add 10.78.0.1/24 dev veth1
+		addr add fd78::1/64 dev veth1 nodad
 		link set veth1 up
 	BATCH
 	ip -n "$ns_server" -batch - <<-BATCH || return
 		addr add 10.78.0.2/24 dev veth1
+		addr add fd78::2/64 dev veth1 nodad
 		link set veth1 up
 	BATCH
 	if [[ -n ${SMC_DEV_CLIENT-} ]] &&

@@ -652,9 +652,9 @@ def netlink_events_of_fallbacks():
 
 
 def ipv6_pair():
-    """A connection by IPv6, which is one of TCP."""
+    """A connection by IPv6 to a peer without SMC, which is one of TCP."""
     enter(SERVER)
-    listener = socket.socket(socket.AF_INET6, proto=IPPROTO_SMC)
+    listener = socket.socket(socket.AF_INET6)
     listener.bind(("fd77::2", 0))
     listener.listen()
     enter(CLIENT)

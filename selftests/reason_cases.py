@@ -140,8 +140,8 @@ def reason_peer_without_smc():
     shown(server=("PEERNOSMC",), make=lambda: with_plain(0, IPPROTO_SMC))
 
 
-def reason_ipv6():
-    shown(client=("NOSMCRDEV",), server=("PEERDECL", "NOSMCRDEV"), make=netlink.ipv6_pair)
+def reason_peer_without_smc_by_ipv6():
+    shown(client=("PEERNOSMC",), make=netlink.ipv6_pair)
 
 
 def reason_no_device_at_the_server():

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # The installed module is loaded by the first program that asks for an SMC
-# socket, or about SMC, whoever runs it, unless the operator forbade it.
+# socket, or about SMC, whoever runs it, unless the operator forbade it. A boot
+# with the installed samples and the unit loads it, applies the settings, and
+# restores ids and physical networks.
 #
 # Environment:
 #   SMC_STAGE  what scripts/stage-install made (default: build/install of this
@@ -16,11 +18,15 @@ tree=/lib/modules/$(uname -r)
 stage=${SMC_STAGE:-$here/../build/install}$tree
 mounted=
 was_loaded=
+boot=
+boot_files=
+boot_group=/sys/fs/cgroup/smct-boot$$
 
 # shellcheck disable=SC2317 # the trap calls it
 autoload_end() {
 	local status=$?
 	rm -f "$aliases"
+	boot_end
 	if module_loaded; then busywait 10000 rmmod smc_rs 2>/dev/null || :; fi
 	[[ -z $mounted ]] || umount "$(realpath "$tree")" || :
 	if [[ -n $was_loaded ]]; then module_load || :; fi
@@ -69,6 +75,93 @@ loads_by() { # name of the case, function, its arguments
 	fi
 }
 
+# Process 1 of a system that boots: systemd, in namespaces of its own, with the
+# tools installed below /usr/local, the samples in place, and nothing else to do.
+# The host sees none of the files.
+# shellcheck disable=SC2317 # boot_start calls it
+boot_init() { # checkout, empty folder
+	local d etc=/etc/systemd/system units=/usr/lib/systemd/system samples=/usr/local/share/doc/smc-rs/examples
+	mount -t tmpfs smct "$2"
+	mkdir "$2"/{etc,etc.work,local,local.work}
+	mount -t overlay -o "lowerdir=/etc,upperdir=$2/etc,workdir=$2/etc.work" smct /etc
+	mount -t overlay -o "lowerdir=/usr/local,upperdir=$2/local,workdir=$2/local.work" smct /usr/local
+	make -s -C "$1" install-tools DESTDIR= PREFIX=/usr/local >/dev/null
+	rm -rf "$etc"/*.wants /etc/modules-load.d/* /etc/sysctl.d/*
+	install -D -m 644 "$samples/modules-load.conf" /etc/modules-load.d/smc_rs.conf
+	install -D -m 644 "$samples/sysctl.conf" /etc/sysctl.d/90-smc.conf
+	sed -i 's/^#net.smc.tcp2smc = .*/net.smc.tcp2smc = 1/' /etc/sysctl.d/90-smc.conf
+	printf 'ueid BOOTED.HERE\npnet NET1 eth eth7\n' >/etc/smc-rs.conf
+	for d in "$units"/*.wants /usr/lib/systemd/system-generators /usr/lib/sysctl.d /usr/lib/modules-load.d; do
+		[[ ! -d $d ]] || mount -t tmpfs smct "$d"
+	done
+	mkdir -p "$etc/sysinit.target.wants"
+	ln -s "$units"/systemd-{modules-load,sysctl}.service "$etc/sysinit.target.wants/"
+	systemctl enable smc-persist 2>/dev/null
+	mount -t proc proc /proc
+	mount -t tmpfs smct /run
+	mount -t cgroup2 smct /sys/fs/cgroup
+	exec env -i container=smct PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=multi-user.target \
+		--show-status=no --log-target=null --crash-reboot=no </dev/null >/dev/null 2>&1
+}
+
+boot_start() {
+	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 smct /sys/fs/cgroup || return
+	boot_files=$(mktemp -d) || return
+	mkdir -p "$boot_group"
+	(
+		echo "$BASHPID" >"$boot_group/cgroup.procs"
+		exec unshare --mount --net --uts --ipc --cgroup --pid --fork --kill-child \
+			bash -euc "$(declare -f boot_init); boot_init $(printf '%q ' "$(realpath "$here/..")" "$boot_files")"
+	) &
+	boot=$!
+}
+
+boot_end() {
+	[[ -n $boot ]] || return 0
+	kill -KILL "$boot" 2>/dev/null || :
+	wait "$boot" 2>/dev/null || :
+	boot=
+	echo 1 2>/dev/null >"$boot_group/cgroup.kill" || :
+	busywait 5000 boot_gone || :
+	rmdir "$boot_files"
+}
+
+# shellcheck disable=SC2317 # busywait calls it
+boot_gone() {
+	find "$boot_group" -depth -type d -exec rmdir {} + 2>/dev/null
+	[[ ! -d $boot_group ]]
+}
+
+# A command in the system that boots.
+in_boot() {
+	nsenter -t "$(pgrep -P "$boot" | head -1)" -m -n -p -- "$@" 2>/dev/null
+}
+
+# shellcheck disable=SC2317 # busywait calls it
+boot_done() {
+	case $(in_boot systemctl show -P ActiveState smc-persist) in
+	active | failed) ;;
+	*) return 1 ;;
+	esac
+}
+
+boots() {
+	local state level shown
+	unloaded || note "the module cannot be unloaded"
+	boot_start || return
+	busywait 90000 boot_done
+	state=$(in_boot systemctl show -P ActiveState smc-persist)
+	level=$(in_boot cat /proc/sys/net/smc/tcp2smc)
+	shown=$(in_boot smc-persist show | grep -v '^#')
+	boot_end
+	if [[ $state == active && $level == 1 && $shown == $'ueid BOOTED.HERE\npnet NET1 eth eth7' ]]; then
+		tap_result ok boot_restores
+	else
+		note "smc-persist.service: ${state:-nothing}, net.smc.tcp2smc: ${level:-none}, what is set: ${shown:-nothing}"
+		tap_result "not ok" boot_restores
+	fi
+}
+
 script_start
 need_command modinfo modprobe rmmod python3 setpriv
 if module_loaded; then
@@ -85,11 +178,19 @@ if ! modinfo -n smc_rs >/dev/null 2>&1; then
 fi
 
 modprobe_rules <<<'blacklist smc'
-tap_start 5
+tap_start 6
 loads_by socket_of_the_family_loads open_socket 43 0
 loads_by protocol_of_ipv4_loads open_socket 2 256
 loads_by protocol_of_ipv6_loads open_socket 10 256
 loads_by generic_netlink_loads ask 'smcinfo.Module()'
+
+if [[ ! -x /lib/systemd/systemd || ! -e $here/../Makefile ]]; then
+	tap_result skip boot_restores "needs systemd and a checkout"
+elif ! grep -q '\bcgroup2$' /proc/filesystems; then
+	tap_result skip boot_restores "needs control groups"
+else
+	boots
+fi
 
 # As modprobe.d(5) has it, and by the error of a family that is not there.
 modprobe_rules <<<$'blacklist smc\ninstall smc_rs /bin/false'

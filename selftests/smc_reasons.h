@@ -9,7 +9,7 @@
 	row(0x03020000, "an IPsec policy covers the connection") \
 	row(0x03030000, "no usable SMC device on this side") \
 	row(0x03030001, "no usable SMC-D device on this side") \
-	row(0x03030002, "no usable RDMA device on this side, or the connection is one of IPv6") \
+	row(0x03030002, "no usable RDMA device on this side") \
 	row(0x03030003, "the hardware lacks version 2 of SMC-D") \
 	row(0x03030004, "the peer's offer lacks version 2") \
 	row(0x03030005, "the peer's offer lacks version 2 of SMC-D") \

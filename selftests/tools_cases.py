@@ -36,18 +36,28 @@ def at(name, command):
                    check=True, stdout=subprocess.DEVNULL)
 
 
-def tool(namespace, name, *arguments, uid=0):
-    """Exit status and both outputs of a tool."""
+def tool(namespace, name, *arguments, uid=0, before=""):
+    """Exit status and both outputs of a tool. With before, shell commands that run in front of it in the same mount
+    namespace, which has the /sys of the network namespace.
+    """
     enter(namespace)
     user = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
-    done = subprocess.run([os.path.join(TOOLS, name)] + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=120, check=False, **user)
+    command = [os.path.join(TOOLS, name)] + list(arguments)
+    if before:
+        command[:0] = ["unshare", "--mount", "sh", "-euc", f'mount -t sysfs sysfs /sys; {before}; exec "$@"', "sh"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+                          **user)
     return done.returncode, done.stdout, done.stderr
 
 
-def doctor(namespace, *arguments):
+def with_file(folder, name, content):
+    """For before: a folder of the kernel's with this file alone."""
+    return f"mount -t tmpfs none {folder}; echo '{content}' >{folder}/{name}"
+
+
+def doctor(namespace, *arguments, before=""):
     """The findings: name and text."""
-    status, out, err = tool(namespace, "smc-doctor", "--json", *arguments)
+    status, out, err = tool(namespace, "smc-doctor", "--json", *arguments, before=before)
     assert not err, err
     answer = json.loads(out)
     found = [(check["name"], check["text"]) for check in answer["findings"]]
@@ -56,9 +66,9 @@ def doctor(namespace, *arguments):
     return found
 
 
-def expect(namespace, name, words, *arguments):
+def expect(namespace, name, words, *arguments, before=""):
     """Exactly this finding."""
-    found = doctor(namespace, *arguments)
+    found = doctor(namespace, *arguments, before=before)
     assert len(found) == 1 and found[0][0] == name and words in found[0][1], found
 
 
@@ -105,6 +115,18 @@ def doctor_with_a_port_down():
         time.sleep(1)
 
 
+def doctor_with_an_old_kind_of_address():
+    types = f"/sys/class/infiniband/{CLIENT}/ports/1/gid_attrs/types"
+    assert doctor(CLIENT, before=with_file(types, "0", "RoCE v2")) == []
+    expect(CLIENT, "devices", "no address for RoCE v2", before=with_file(types, "0", "IB/RoCE v1"))
+
+
+def doctor_with_little_memory():
+    expect(CLIENT, "memory", "40 MiB",
+           before="sed 's/^MemAvailable:.*/MemAvailable: 40960 kB/' /proc/meminfo >/dev/shm/smct; "
+                  "mount --bind /dev/shm/smct /proc/meminfo; rm /dev/shm/smct")
+
+
 def doctor_with_a_small_mtu():
     at(CLIENT, "ip link set veth0 mtu 1000")
     try:
@@ -146,6 +168,46 @@ def doctor_with_a_firewall():
         at(CLIENT, "nft delete table inet smcd")
 
 
+def doctor_with_ipsec():
+    def policy(verb, *more):
+        at(CLIENT, ["ip", "xfrm", "policy", verb, "dst", f"{SERVER_IP}/32", *more, "dir", "out"]
+           + (["tmpl", "proto", "esp", "mode", "transport"] if verb == "add" else []))
+
+    policy("add")
+    try:
+        assert doctor(CLIENT) == [] and doctor(CLIENT, "10.77.0.3") == [], "they are another's"
+        expect(CLIENT, "ipsec", SERVER_IP, SERVER_IP)
+        assert "there are IPsec policies" in tool(CLIENT, "smc-doctor")[1]
+    finally:
+        policy("del")
+    # One for other traffic does not matter.
+    policy("add", "proto", "udp", "dport", "53")
+    try:
+        assert doctor(CLIENT, SERVER_IP) == []
+    finally:
+        policy("del", "proto", "udp", "dport", "53")
+
+
+def doctor_without_probes():
+    switch = "/sys/kernel/debug/kprobes/enabled"
+    if not os.path.exists(switch):
+        raise Skip("the kernel's probes have no switch here")
+
+    def write(path, value):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(value)
+
+    enter(CLIENT)
+    write("/proc/sys/net/smc/tcp2smc", "1")
+    try:
+        assert doctor(CLIENT) == []
+        write(switch, "0")
+        expect(CLIENT, "probes", "switched off")
+    finally:
+        write(switch, "1")
+        write("/proc/sys/net/smc/tcp2smc", "0")
+
+
 def doctor_while_draining():
     enter(None)
     with open("/proc/sys/net/smc/drain", "w", encoding="ascii") as f:
@@ -158,7 +220,9 @@ def doctor_while_draining():
 
 
 def doctor_of_a_peer_that_cannot_be_reached_so():
-    expect(CLIENT, "peer", "IPv6", "fd77::2")
+    assert doctor(CLIENT, "fd77::2") == [] and doctor(CLIENT, "fe80::77:2%veth0") == []
+    assert "IPv6" in tool(CLIENT, "smc-doctor", "fd77::2")[1]
+    expect(CLIENT, "route", "no route", "2001:db8::1")
     expect(CLIENT, "route", "no route", "192.0.2.1")
     at(CLIENT, "ip addr add 10.78.0.1/24 dev lo")
     try:
@@ -203,6 +267,11 @@ def doctor_tries_a_connection():
             expect(CLIENT, "connection", "0x03010000", SERVER_IP, port)
         listener.close()
     expect(CLIENT, "connection", "Connection refused", SERVER_IP, port)
+    enter(SERVER)
+    with socket.socket(socket.AF_INET6, proto=IPPROTO_SMC) as listener:
+        listener.bind(("fd77::2", 0))
+        listener.listen()
+        assert doctor(CLIENT, "fd77::2", str(listener.getsockname()[1])) == []
     # What was is told, but is no finding.
     status, out, _ = tool(CLIENT, "smc-doctor")
     assert status == 0 and "0x03010000" in out, out
@@ -469,6 +538,8 @@ def doctor_without_the_module():
             expect(CLIENT, "module", "not loaded" if subprocess.run(["modinfo", "smc_rs"], stdout=subprocess.DEVNULL,
                                                                     stderr=subprocess.DEVNULL,
                                                                     check=False).returncode == 0 else "neither loaded")
+            expect(CLIENT, "module", "Secure Boot",
+                   before=with_file("/sys/kernel/security", "lockdown", "none [integrity] confidentiality"))
             assert tool(CLIENT, "smc-top", "--once")[0] == 1
             assert tool(CLIENT, "smc-run", "true")[0] == 125
         finally:

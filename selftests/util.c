@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +41,18 @@ socklen_t addr_make(struct sockaddr_storage *ss, int family, const char *text,
 	ss->ss_family = family;
 	if (family == AF_INET6) {
 		struct sockaddr_in6 *a = (struct sockaddr_in6 *)ss;
-		char mapped[64];
+		char plain[64];
+		const char *interface = text ? strchr(text, '%') : NULL;
 
-		if (text && !strchr(text, ':')) {
-			snprintf(mapped, sizeof(mapped), "::ffff:%s", text);
-			text = mapped;
+		if (interface) {
+			snprintf(plain, sizeof(plain), "%.*s", (int)(interface - text), text);
+			text = plain;
+			a->sin6_scope_id = if_nametoindex(interface + 1);
+			if (!a->sin6_scope_id)
+				return 0;
+		} else if (text && !strchr(text, ':')) {
+			snprintf(plain, sizeof(plain), "::ffff:%s", text);
+			text = plain;
 		}
 		a->sin6_port = htons(port);
 		if (text && inet_pton(AF_INET6, text, &a->sin6_addr) != 1)

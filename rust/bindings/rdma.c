@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Wrappers for rust/kapi/rdma/ and rust/kapi/pages.rs. */
 #include <linux/pci.h>
+#include <net/addrconf.h>
+#include <net/ip6_route.h>
 #include <net/route.h>
 
 struct in_device *smc_helper___in_dev_get_rcu(const struct net_device *dev)
@@ -164,6 +166,21 @@ u32 smc_helper_ib_netdev_index(struct ib_device *dev, u32 port,
 	return index;
 }
 
+/* Names of an interface and of the lowest one below it; RCU is read-locked. */
+static void names_of(struct net_device *dev, char *name, char *base)
+{
+	struct net_device *next;
+	struct list_head *iter;
+
+	strscpy(name, dev->name, IFNAMSIZ);
+	do {
+		iter = &dev->adj_list.lower;
+		next = netdev_next_lower_dev_rcu(dev, &iter);
+		dev = next ?: dev;
+	} while (next);
+	strscpy(base, dev->name, IFNAMSIZ);
+}
+
 /*
  * The names of the interface by which packets from local to peer leave net, and
  * of the lowest one below it. What stays on this machine goes by the interface
@@ -174,8 +191,7 @@ bool smc_helper_route_names(struct net *net, __be32 local, __be32 peer,
 {
 	struct rtable *rt = ip_route_output(net, peer, local, 0, 0,
 					    RT_SCOPE_UNIVERSE);
-	struct net_device *dev, *next;
-	struct list_head *iter;
+	struct net_device *dev;
 
 	if (IS_ERR(rt))
 		return false;
@@ -183,16 +199,51 @@ bool smc_helper_route_names(struct net *net, __be32 local, __be32 peer,
 	dev = dst_dev_rcu(&rt->dst);
 	if (dev->flags & IFF_LOOPBACK)
 		dev = __ip_dev_find(net, local, false) ?: dev;
-	strscpy(name, dev->name, IFNAMSIZ);
-	do {
-		iter = &dev->adj_list.lower;
-		next = netdev_next_lower_dev_rcu(dev, &iter);
-		dev = next ?: dev;
-	} while (next);
-	strscpy(base, dev->name, IFNAMSIZ);
+	names_of(dev, name, base);
 	rcu_read_unlock();
 	ip_rt_put(rt);
 	return true;
+}
+
+/* The same for IPv6, by way of the interface via if that is not 0. */
+bool smc_helper_route_names6(struct net *net, int via,
+			     const struct in6_addr *local,
+			     const struct in6_addr *peer, char *name,
+			     char *base)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 fl6 = {
+		.flowi6_oif = via,
+		.saddr = *local,
+		.daddr = *peer,
+	};
+	struct dst_entry *dst = ip6_route_output(net, NULL, &fl6);
+	bool found = !dst->error;
+	struct net_device *dev;
+
+	if (found) {
+		rcu_read_lock();
+		dev = dst_dev_rcu(dst);
+		if (dev->flags & IFF_LOOPBACK)
+			dev = ipv6_dev_find(net, local, NULL) ?: dev;
+		names_of(dev, name, base);
+		rcu_read_unlock();
+	}
+	dst_release(dst);
+	return found;
+#else
+	return false;
+#endif
+}
+
+/* Whether one of an interface's IPv6 prefixes contains addr. */
+bool smc_helper_has_prefix6(struct net_device *dev, const struct in6_addr *addr)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	return ipv6_chk_prefix(addr, dev);
+#else
+	return false;
+#endif
 }
 
 /* What a device on the PCI bus is; false for one that is on no such bus. */

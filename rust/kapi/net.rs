@@ -23,7 +23,6 @@ mod wake;
 pub use handle::NetHandle;
 pub use list::SockList;
 pub use msg::{
-    as_ipv4,
     flag,
     put_int,
     Address,

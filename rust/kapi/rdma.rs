@@ -66,8 +66,11 @@ pub use qp::{
     MAX_WRITES, //
 };
 pub use route::{
+    gid_of,
     interfaces,
+    ip_of,
     resolve,
+    Ends,
     Route, //
 };
 

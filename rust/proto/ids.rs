@@ -34,6 +34,12 @@ impl Gid {
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]
     }
+
+    /// Whether packets from here can be addressed to a peer's GID: RoCEv2 packets of one queue pair are of IPv4 or of
+    /// IPv6, and its two GIDs say which.
+    pub fn speaks_with(&self, peer: Self) -> bool {
+        !peer.is_zero() && self.as_v4().is_some() == peer.as_v4().is_some()
+    }
 }
 
 /// An Ethernet address.

@@ -193,8 +193,8 @@ const TABLE: &[(DeclineReason, &str, &str, &str)] = &[
     (
         DeclineReason::NOSMCRDEV,
         "NOSMCRDEV",
-        "no usable RDMA device on this side, or the connection is one of IPv6",
-        "give the interface of the route an RDMA device (rdma link) of the same physical network (smc_pnet), and use IPv4",
+        "no usable RDMA device on this side",
+        "give the interface of the route an RDMA device (rdma link) of the same physical network (smc_pnet)",
     ),
     (
         DeclineReason::NOISM2SUPP,

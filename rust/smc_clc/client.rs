@@ -81,7 +81,7 @@ pub(super) fn handshake(
     channel.version = accept.version();
     let agreed = check_accept(&offer, eids.iter(), &accept)?;
     let path = match agreed.first_contact {
-        true => Some(start.path(&*setup.net)?),
+        true => Some(start.path(&*setup.net, accept.gid)?),
         false => None,
     };
     if let (Some(path), Some(extension)) = (&path, accept.extension()) {

@@ -231,7 +231,7 @@ fn try_place(
         }
     }
     let path = match first_contact {
-        true => Some(start.path(&*setup.net)?),
+        true => Some(start.path(&*setup.net, chosen.peer.gid)?),
         false => None,
     };
     let extension = path.as_ref().map(|path| super::first_contact(path, group));

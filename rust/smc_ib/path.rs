@@ -17,6 +17,7 @@ use crate::{
             AsNet,
             Device,
             DeviceUse,
+            Ends,
             GidEntry, //
         },
     },
@@ -149,13 +150,12 @@ impl Start {
     /// [`DeclineReason::NOROUTE`].
     pub(crate) fn to(&self, peer: Gid) -> Result<Path, DeclineReason> {
         let none = DeclineReason::NOROUTE;
-        let own = self.gid().as_v4().ok_or(none)?;
-        let to = peer.as_v4().ok_or(none)?;
         let device = self.device.enter().ok_or(none)?;
         let net = device.namespace_of(self.port, &self.gid).ok_or(none)?;
-        let near = device.gid_is_near(self.port, &self.gid, &*net, to);
+        let near = device.gid_is_near(self.port, &self.gid, &*net, rdma::ip_of(peer.0));
         let via = near.then_some(self.gid.ifindex);
-        let route = rdma::resolve(&*net, via, own, to, RESOLVE_MS).map_err(|_| none)?;
+        let ends = Ends::of_gids(self.gid.gid, peer.0, via).ok_or(none)?;
+        let route = rdma::resolve(&*net, &ends, RESOLVE_MS).map_err(|_| none)?;
         if route.source != self.gid.mac {
             return Err(none);
         }
@@ -171,8 +171,8 @@ impl Start {
 pub(crate) struct Approach {
     /// Our side.
     start: Start,
-    /// Our address and the peer's.
-    ends: ([u8; 4], [u8; 4]),
+    /// The addresses of the connection.
+    ends: Ends,
 }
 
 impl Deref for Approach {
@@ -184,15 +184,18 @@ impl Deref for Approach {
 }
 
 impl Approach {
-    /// The way to the peer in `net`. May sleep for two seconds, when the next hop's Ethernet address is not known yet.
+    /// The way to the peer in `net`, whose GID is `gid`. May sleep for two seconds, when the next hop's Ethernet address
+    /// is not known yet.
     ///
     /// # Errors
     ///
     /// [`DeclineReason::NOROUTE`].
-    pub(crate) fn path(&self, net: &impl AsNet) -> Result<Path, DeclineReason> {
-        let (local, peer) = self.ends;
-        let route = rdma::resolve(net, None, local, peer, RESOLVE_MS)
-            .map_err(|_| DeclineReason::NOROUTE)?;
+    pub(crate) fn path(&self, net: &impl AsNet, gid: Gid) -> Result<Path, DeclineReason> {
+        let none = DeclineReason::NOROUTE;
+        if !self.start.gid().speaks_with(gid) {
+            return Err(none);
+        }
+        let route = rdma::resolve(net, &self.ends, RESOLVE_MS).map_err(|_| none)?;
         Ok(Path {
             start: self.start.clone(),
             next_hop: Mac(route.next_hop),
@@ -277,33 +280,29 @@ pub(crate) fn port_network(ctx: &NetCtx, device: &DeviceUse, port: u32) -> Optio
 }
 
 /// The id that the table of `net`, whose context `ctx` is, gives to the interface by which a connection goes.
-fn interface_network(ctx: &NetCtx, net: &NetNs, local: [u8; 4], peer: [u8; 4]) -> Option<PnetId> {
+fn interface_network(ctx: &NetCtx, net: &NetNs, ends: &Ends) -> Option<PnetId> {
     if ctx.pnet().is_empty() {
         return None;
     }
-    let (name, base) = rdma::interfaces(net, local, peer)?;
+    let (name, base) = rdma::interfaces(net, ends)?;
     ctx.pnet()
         .of_interface(until_zero(&base), until_zero(&name))
 }
 
-/// Finds where a connection from `local` to `peer`, both IPv4, in `net` begins.
+/// Finds where a connection between two ends in `net` begins.
 ///
 /// If the interface of the connection has an id of a physical network only ports with the same one are considered.
 ///
 /// # Errors
 ///
-/// [`DeclineReason::NOSMCRDEV`] without a port that serves the interface and has a RoCE v2 GID on the network of
-/// `local`.
-pub(crate) fn approach(
-    net: &NetNs,
-    local: [u8; 4],
-    peer: [u8; 4],
-) -> Result<Approach, DeclineReason> {
+/// [`DeclineReason::NOSMCRDEV`] without a port that serves the interface and has a RoCE v2 GID on the network of our
+/// address.
+pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReason> {
     let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
-    let interface = interface_network(&ctx, net, local, peer);
+    let interface = interface_network(&ctx, net, &ends);
     let mut best: Option<Start> = None;
     for (device, port, gids, mtu) in ports(net) {
-        let Some(gid) = device.find_gid(port, gids, net, local) else {
+        let Some(gid) = device.find_gid(port, gids, net, &ends) else {
             continue;
         };
         let candidate = Port {
@@ -316,7 +315,7 @@ pub(crate) fn approach(
             continue;
         }
         // The GID of the address itself is better than one of its network.
-        let exact = Gid(gid.gid).as_v4() == Some(local);
+        let exact = rdma::gid_of(ends.local()) == gid.gid;
         if exact || best.is_none() {
             best = Some(Start {
                 device: device.device().clone(),
@@ -329,15 +328,12 @@ pub(crate) fn approach(
     }
     let start = best.ok_or(DeclineReason::NOSMCRDEV)?;
     super::identify(&start.device, start.gid.mac);
-    Ok(Approach {
-        start,
-        ends: (local, peer),
-    })
+    Ok(Approach { start, ends })
 }
 
 /// Finds where a further link may begin beside one that begins at `base`: at another device in the same namespace and
 /// VLAN and, as far as the table says, physical network, that `used` does not say to have a link already, best on the
-/// network of the peer's GID `near`.
+/// network of the peer's GID `near`, which is of IPv4 or of IPv6 as those of the group are.
 pub(crate) fn find_alternate(
     base: &Start,
     near: Gid,
@@ -347,7 +343,10 @@ pub(crate) fn find_alternate(
         let device = base.device.enter()?;
         device.namespace_of(base.port, &base.gid)?
     };
-    let near = near.as_v4()?;
+    if !base.gid().speaks_with(near) {
+        return None;
+    }
+    let near = rdma::ip_of(near.0);
     let network = base.network();
     let mut starts = KVec::new();
     let mut ranks = KVec::new();

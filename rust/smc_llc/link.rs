@@ -504,8 +504,12 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the link goes, or is tied already; what the device says.
+    /// `EINVAL` for a peer that cannot be reached from our GID; `ENOTCONN` when the link goes, or is tied already; what
+    /// the device says.
     pub(super) fn connect(&self, path: &Path, peer: &PeerLink) -> Result {
+        if !self.start.gid().speaks_with(peer.gid) {
+            return Err(EINVAL);
+        }
         let mut hardware = self.hardware.lock();
         let Stage::Init(qp) = core::mem::replace(&mut hardware.qp, Stage::None) else {
             return Err(gone());

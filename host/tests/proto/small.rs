@@ -69,6 +69,20 @@ fn numbers_keep_their_width() {
 }
 
 #[test]
+fn gids_speak_with_their_own_family() {
+    let v4 = [Gid::from_v4([10, 0, 0, 1]), Gid::from_v4([192, 0, 2, 1])];
+    let mut near = [0; 16];
+    [near[0], near[1], near[15]] = [0xfe, 0x80, 1];
+    let v6 = [Gid(near), Gid([0x20; 16])];
+    for a in [v4, v6].concat() {
+        for b in [v4, v6].concat() {
+            assert_eq!(a.speaks_with(b), v4.contains(&a) == v4.contains(&b), "{a:?} {b:?}");
+        }
+        assert!(!a.speaks_with(Gid::ZERO));
+    }
+}
+
+#[test]
 fn gids_of_ipv4_are_mapped() {
     let g = Gid::from_v4([192, 0, 2, 1]);
     assert_eq!(g.as_v4(), Some([192, 0, 2, 1]));

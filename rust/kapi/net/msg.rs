@@ -31,14 +31,6 @@ use super::{
 /// Length of an IPv6 address of a program that knows no interface numbers.
 const SIN6_LEN_RFC2133: usize = 24;
 
-/// The IPv4 address of `addr`, also of one mapped into IPv6.
-pub fn as_ipv4(addr: &SocketAddr) -> Option<[u8; 4]> {
-    match addr.ip() {
-        IpAddr::V4(ip) => Some(ip.octets()),
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().map(|ip| ip.octets()),
-    }
-}
-
 /// An address that a caller of `bind(2)` or `connect(2)` gave, in kernel memory.
 ///
 /// # Invariants
@@ -498,19 +490,5 @@ mod tests {
                 Err(e) => assert!(len < 4 && e == EINVAL),
             }
         }
-    }
-
-    #[test]
-    fn mapped_addresses_are_ipv4() -> Result {
-        use core::net::{Ipv4Addr, Ipv6Addr};
-        let v4 = Ipv4Addr::new(10, 1, 2, 3);
-        let with = |ip| SocketAddr::new(ip, 80);
-        assert_eq!(as_ipv4(&with(IpAddr::V4(v4))), Some([10, 1, 2, 3]));
-        assert_eq!(
-            as_ipv4(&with(IpAddr::V6(v4.to_ipv6_mapped()))),
-            Some([10, 1, 2, 3])
-        );
-        assert_eq!(as_ipv4(&with(IpAddr::V6(Ipv6Addr::LOCALHOST))), None);
-        Ok(())
     }
 }

@@ -10,7 +10,8 @@ use core::{
         IpAddr,
         Ipv4Addr,
         Ipv6Addr,
-        SocketAddr, //
+        SocketAddr,
+        SocketAddrV6, //
     },
     ptr::{
         self,
@@ -359,10 +360,12 @@ impl TcpSocket {
                 let v6 = unsafe { (&raw const storage).cast::<bindings::sockaddr_in6>().read() };
                 // SAFETY: Every member of the union is plain bytes.
                 let octets = unsafe { v6.sin6_addr.in6_u.u6_addr8 };
-                Ok(SocketAddr::new(
-                    IpAddr::V6(Ipv6Addr::from(octets)),
+                Ok(SocketAddr::V6(SocketAddrV6::new(
+                    Ipv6Addr::from(octets),
                     u16::from_be(v6.sin6_port),
-                ))
+                    0,
+                    v6.sin6_scope_id,
+                )))
             }
             _ => Err(EAFNOSUPPORT),
         }

@@ -6,6 +6,7 @@
 
 use core::{
     marker::PhantomData,
+    net::IpAddr,
     ptr::{
         self,
         NonNull, //
@@ -37,6 +38,12 @@ use smc_bindings as bindings;
 
 use super::{
     from_err_ptr,
+    route::{
+        gid_of,
+        in6_addr,
+        ip_of,
+        Ends, //
+    },
     AsNet, //
 };
 use crate::kapi::{
@@ -315,44 +322,62 @@ impl DeviceUse {
         unsafe { bindings::rdma_dev_access_netns(self.raw(), net.as_net().as_ptr()) }
     }
 
-    /// The RoCE v2 GID of `port` for connections of `local` in `net`.
+    /// The RoCE v2 GID of `port` for connections between two ends in `net`.
     ///
-    /// Best is the GID of the address itself; else a GID of a network interface in `net` that has an address in whose
-    /// subnet `local` lies.
+    /// Best is the GID of our address itself; else a GID of a network interface in `net` that has an address in whose
+    /// subnet ours lies.
     pub fn find_gid(
         &self,
         port: u32,
         gids: u32,
         net: &impl AsNet,
-        local: [u8; 4],
+        ends: &Ends,
     ) -> Option<GidEntry> {
-        let [a, b, c, d] = local;
-        let own = bindings::ib_gid {
-            raw: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d],
-        };
-        // SAFETY: The device is valid by the type invariant, the GID for the call; a null interface means any.
-        let found = unsafe {
-            bindings::rdma_find_gid_by_port(
-                self.raw(),
-                &own,
-                bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
-                port,
-                ptr::null_mut(),
-            )
-        };
-        if let Some(entry) = GidRef::new(found).and_then(|gid| gid.entry(net, None)) {
-            return Some(entry);
+        let local = ends.local();
+        if ends.via().is_none() {
+            let own = bindings::ib_gid { raw: gid_of(local) };
+            // SAFETY: The device is valid by the type invariant, the GID for the call; a null interface means any.
+            let found = unsafe {
+                bindings::rdma_find_gid_by_port(
+                    self.raw(),
+                    &own,
+                    bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
+                    port,
+                    ptr::null_mut(),
+                )
+            };
+            if let Some(entry) = GidRef::new(found).and_then(|gid| gid.entry(net, local, false)) {
+                return Some(entry);
+            }
         }
-        (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
+        self.entries(port, gids, net, local, true)
+            .find(|entry| match ends.via() {
+                // Such an address may be there once for each interface.
+                Some(via) => entry.ifindex == via && entry.gid == gid_of(local),
+                None => true,
+            })
+    }
+
+    /// The RoCE v2 GIDs of `port` in `net` that are of the kind of `ip`, and with `subnet` belong to an interface with a
+    /// subnet that contains it.
+    fn entries<'a>(
+        &'a self,
+        port: u32,
+        gids: u32,
+        net: &'a impl AsNet,
+        ip: IpAddr,
+        subnet: bool,
+    ) -> impl Iterator<Item = GidEntry> + 'a {
+        (0..i32::try_from(gids).unwrap_or(0)).filter_map(move |index| {
             // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
             let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
-            GidRef::new(found)?.entry(net, Some(local))
+            GidRef::new(found)?.entry(net, ip, subnet)
         })
     }
 }
 
 impl DeviceUse {
-    /// A RoCE v2 GID of `port` in `net` for a peer at `near`, and whether a subnet of its interface contains that.
+    /// A RoCE v2 GID of `port` in `net`, of the same kind, for a peer at `near`, and whether a subnet of its interface contains that.
     ///
     /// Best is one where it does; else the first one.
     pub fn find_gid_near(
@@ -360,19 +385,10 @@ impl DeviceUse {
         port: u32,
         gids: u32,
         net: &impl AsNet,
-        near: [u8; 4],
+        near: IpAddr,
     ) -> Option<(GidEntry, bool)> {
-        let find = |subnet_of: Option<[u8; 4]>| {
-            (0..i32::try_from(gids).unwrap_or(0)).find_map(|index| {
-                // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
-                let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
-                GidRef::new(found)?.entry(net, subnet_of)
-            })
-        };
-        match find(Some(near)) {
-            Some(entry) => Some((entry, true)),
-            None => find(None).map(|entry| (entry, false)),
-        }
+        let mut find = |subnet| Some((self.entries(port, gids, net, near, subnet).next()?, subnet));
+        find(true).or_else(|| find(false))
     }
 
     /// Whether the entry is still in the table of `port`, and a subnet of its interface, which is in `net`, contains
@@ -382,13 +398,13 @@ impl DeviceUse {
         port: u32,
         entry: &GidEntry,
         net: &impl AsNet,
-        near: [u8; 4],
+        near: IpAddr,
     ) -> bool {
         // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
         let found =
             unsafe { bindings::rdma_get_gid_attr(self.raw(), port, i32::from(entry.index)) };
         GidRef::new(found)
-            .and_then(|gid| gid.entry(net, Some(near)))
+            .and_then(|gid| gid.entry(net, near, true))
             .is_some_and(|now| now.gid == entry.gid)
     }
 
@@ -455,15 +471,15 @@ impl GidRef {
         Some((mac, vlan))
     }
 
-    /// What the entry says, if it is RoCE v2 over IPv4, its interface is up in `net` and has, where `subnet_of` is
-    /// given, a subnet with that address.
-    fn entry(&self, net: &impl AsNet, subnet_of: Option<[u8; 4]>) -> Option<GidEntry> {
+    /// What the entry says, if it is RoCE v2 and of the kind of `ip`, and its interface is up in `net` and has, if
+    /// `subnet` asks for it, a subnet with that address.
+    fn entry(&self, net: &impl AsNet, ip: IpAddr, subnet: bool) -> Option<GidEntry> {
         // SAFETY: The entry is valid by the type invariant, and its fields do not change while it is referenced.
         let attr = unsafe { self.0.as_ref() };
         // SAFETY: All 16 bytes of a GID are initialised, whichever member of the union was written.
         let gid = unsafe { attr.gid.raw };
         if attr.gid_type != bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
-            || !matches!(gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..])
+            || !are_alike(ip_of(gid), ip)
         {
             return None;
         }
@@ -476,11 +492,9 @@ impl GidRef {
             if unsafe { bindings::dev_net(ndev) } != net.as_net().as_ptr() {
                 return None;
             }
-            if let Some(local) = subnet_of {
-                // SAFETY: The interface is valid and the RCU read lock is held.
-                if !unsafe { has_subnet_of(ndev, local) } {
-                    return None;
-                }
+            // SAFETY: The interface is valid and the RCU read lock is held.
+            if subnet && !unsafe { has_subnet_of(ndev, ip) } {
+                return None;
             }
             // SAFETY: The interface is valid as above; its index does not change while it is in use.
             unsafe { (*ndev).ifindex }
@@ -503,12 +517,26 @@ impl Drop for GidRef {
     }
 }
 
-/// Whether one of the interface's IPv4 subnets contains `addr`.
+/// Whether two addresses are of IPv4, both of a single link in IPv6, or neither.
+fn are_alike(one: IpAddr, other: IpAddr) -> bool {
+    let kind = |ip| match ip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => Some(ip.is_unicast_link_local()),
+    };
+    kind(one) == kind(other)
+}
+
+/// Whether one of the interface's subnets contains `ip`.
 ///
 /// # Safety
 ///
 /// `ndev` is valid and the caller holds the RCU read lock.
-unsafe fn has_subnet_of(ndev: *const bindings::net_device, addr: [u8; 4]) -> bool {
+unsafe fn has_subnet_of(ndev: *mut bindings::net_device, ip: IpAddr) -> bool {
+    let addr = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        // SAFETY: The caller promises a valid interface; the address is valid for the call.
+        IpAddr::V6(ip) => return unsafe { bindings::has_prefix6(ndev, &in6_addr(ip)) },
+    };
     // SAFETY: The caller promises a valid interface and the RCU read lock.
     let in_dev = unsafe { bindings::__in_dev_get_rcu(ndev) };
     if in_dev.is_null() {

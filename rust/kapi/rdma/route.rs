@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From an IPv4 address to the interface and to the Ethernet address of the next hop.
+//! From an IP address to the interface and to the Ethernet address of the next hop.
 //!
 //! C header: [`include/rdma/ib_addr.h`](srctree/include/rdma/ib_addr.h)
 
 use core::{
-    mem::size_of,
+    net::{
+        IpAddr,
+        Ipv6Addr,
+        SocketAddr, //
+    },
     ptr, //
 };
 
@@ -25,11 +29,81 @@ use smc_bindings as bindings;
 use super::AsNet;
 use crate::kapi::event::Event;
 
-/// The address family of IPv4.
+/// The address families of IPv4 and of IPv6.
 const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
 /// How long the first attempt waits for the next hop, each further one twice as long.
 const FIRST_STEP_MS: u32 = 20;
+
+/// The addresses of the two ends of a connection, both of IPv4 or both of IPv6.
+///
+/// # Invariants
+///
+/// Neither is one of IPv4 mapped into IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Ours.
+    local: IpAddr,
+    /// The peer's.
+    peer: IpAddr,
+    /// The number of the interface that the addresses belong to, for those that each link has of its own.
+    via: Option<i32>,
+}
+
+impl Ends {
+    /// Those of two sockets; nothing if one is of IPv4 and the other is not.
+    pub fn new(local: &SocketAddr, peer: &SocketAddr) -> Option<Self> {
+        let scope = match peer {
+            SocketAddr::V6(peer) => i32::try_from(peer.scope_id()).ok(),
+            SocketAddr::V4(_) => None,
+        };
+        let (local, peer) = (local.ip().to_canonical(), peer.ip().to_canonical());
+        // INVARIANT: Both are canonical.
+        (local.is_ipv4() == peer.is_ipv4()).then_some(Self {
+            local,
+            peer,
+            via: scope.filter(|scope| *scope > 0),
+        })
+    }
+
+    /// Those of two GIDs, by way of the interface `via`; nothing if one is of IPv4 and the other is not.
+    pub fn of_gids(local: [u8; 16], peer: [u8; 16], via: Option<i32>) -> Option<Self> {
+        let (local, peer) = (ip_of(local), ip_of(peer));
+        // INVARIANT: Both are canonical.
+        (local.is_ipv4() == peer.is_ipv4()).then_some(Self { local, peer, via })
+    }
+
+    /// Our address.
+    pub fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// The number of the interface that the addresses belong to, if they are of one link alone.
+    pub fn via(&self) -> Option<i32> {
+        self.via
+    }
+}
+
+/// The address that a GID stands for.
+pub fn ip_of(gid: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(gid).to_canonical()
+}
+
+/// The GID that stands for an address.
+pub fn gid_of(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// An address of IPv6 as C wants it.
+pub(super) fn in6_addr(ip: Ipv6Addr) -> bindings::in6_addr {
+    let mut addr = bindings::in6_addr::default();
+    addr.in6_u.u6_addr8 = ip.octets();
+    addr
+}
 
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug)]
@@ -45,23 +119,25 @@ pub struct Route {
 /// Room for the name of an interface, padded with zeroes.
 pub type InterfaceName = [u8; 16];
 
-/// By which interface packets from `local` to `peer` leave `net`, and the lowest one below that; nothing without a
+/// By which interface packets between the two ends leave `net`, and the lowest one below that; nothing without a
 /// route. What stays on this machine goes by the interface that has the address.
-pub fn interfaces(
-    net: &impl AsNet,
-    local: [u8; 4],
-    peer: [u8; 4],
-) -> Option<(InterfaceName, InterfaceName)> {
+pub fn interfaces(net: &impl AsNet, ends: &Ends) -> Option<(InterfaceName, InterfaceName)> {
     let (mut name, mut base) = ([0; 16], [0; 16]);
-    // SAFETY: The namespace is valid for this call by the contract of `AsNet`, and each array has room for a name.
-    let found = unsafe {
-        bindings::route_names(
-            net.as_net().as_ptr(),
-            u32::from_ne_bytes(local),
-            u32::from_ne_bytes(peer),
-            name.as_mut_ptr().cast(),
-            base.as_mut_ptr().cast(),
-        )
+    let (to_name, to_base) = (name.as_mut_ptr().cast(), base.as_mut_ptr().cast());
+    let net = net.as_net().as_ptr();
+    let found = match (ends.local, ends.peer) {
+        (IpAddr::V4(local), IpAddr::V4(peer)) => {
+            let [local, peer] = [local, peer].map(|ip| u32::from_ne_bytes(ip.octets()));
+            // SAFETY: The namespace is valid for this call by the contract of `AsNet`, and each array has room for a
+            // name.
+            unsafe { bindings::route_names(net, local, peer, to_name, to_base) }
+        }
+        (IpAddr::V6(local), IpAddr::V6(peer)) => {
+            let (via, local, peer) = (ends.via.unwrap_or(0), in6_addr(local), in6_addr(peer));
+            // SAFETY: As above; the two addresses are valid for the call.
+            unsafe { bindings::route_names6(net, via, &local, &peer, to_name, to_base) }
+        }
+        _ => false,
     };
     found.then_some((name, base))
 }
@@ -98,38 +174,55 @@ impl Request {
     }
 }
 
-/// An IPv4 socket address as C wants it.
-fn sockaddr(addr: [u8; 4]) -> bindings::sockaddr_in {
-    bindings::sockaddr_in {
-        sin_family: AF_INET,
-        sin_addr: bindings::in_addr {
-            s_addr: u32::from_ne_bytes(addr),
-        },
-        ..Default::default()
+/// A socket address as C wants it, with room for both families.
+#[repr(C)]
+union AnyAddr {
+    /// That of IPv4, at the beginning.
+    v4: bindings::sockaddr_in,
+    /// That of IPv6, which is longer.
+    v6: bindings::sockaddr_in6,
+}
+
+impl AnyAddr {
+    /// That of an address on the interface `scope`.
+    fn new(ip: IpAddr, scope: Option<i32>) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self {
+                v4: bindings::sockaddr_in {
+                    sin_family: AF_INET,
+                    sin_addr: bindings::in_addr {
+                        s_addr: u32::from_ne_bytes(ip.octets()),
+                    },
+                    ..Default::default()
+                },
+            },
+            IpAddr::V6(ip) => Self {
+                v6: bindings::sockaddr_in6 {
+                    sin6_family: AF_INET6,
+                    sin6_addr: in6_addr(ip),
+                    sin6_scope_id: scope.map_or(0, i32::unsigned_abs),
+                    ..Default::default()
+                },
+            },
+        }
     }
 }
 
-/// Looks up the route from `local` to `peer` in `net` and resolves the Ethernet address of its next hop.
+/// Looks up the route between the two ends in `net` and resolves the Ethernet address of its next hop.
 ///
-/// With an interface's index in `via` the way begins there, as if the peer were on its network if no route says
+/// If the ends say by which interface the way begins there, as if the peer were on its network if no route says
 /// otherwise. May sleep, for at most `timeout_ms`.
 ///
 /// # Errors
 ///
 /// `ENETUNREACH`, `EHOSTUNREACH` and the like without a route; `ETIMEDOUT` when the next hop does not answer.
-pub fn resolve(
-    net: &impl AsNet,
-    via: Option<i32>,
-    local: [u8; 4],
-    peer: [u8; 4],
-    timeout_ms: u32,
-) -> Result<Route> {
+pub fn resolve(net: &impl AsNet, ends: &Ends, timeout_ms: u32) -> Result<Route> {
     let mut left = timeout_ms;
     let mut step = FIRST_STEP_MS;
     loop {
         // The RDMA core asks for the address, and does not notice an answer that comes before it waits for one.
         let now = left.min(step);
-        match resolve_once(net, via, local, peer, now) {
+        match resolve_once(net, ends, now) {
             Err(e) if e == ETIMEDOUT && left > now => {}
             result => return result,
         }
@@ -139,16 +232,10 @@ pub fn resolve(
 }
 
 /// One attempt of [`resolve`].
-fn resolve_once(
-    net: &impl AsNet,
-    via: Option<i32>,
-    local: [u8; 4],
-    peer: [u8; 4],
-    timeout_ms: u32,
-) -> Result<Route> {
+fn resolve_once(net: &impl AsNet, ends: &Ends, timeout_ms: u32) -> Result<Route> {
     let addr = bindings::rdma_dev_addr {
         net: net.as_net().as_ptr(),
-        bound_dev_if: via.unwrap_or(0),
+        bound_dev_if: ends.via.unwrap_or(0),
         ..Default::default()
     };
     let request = KBox::pin_init(
@@ -159,11 +246,8 @@ fn resolve_once(
         }),
         GFP_KERNEL,
     )?;
-    let mut src = sockaddr(local);
-    let dst = sockaddr(peer);
-    const {
-        assert!(size_of::<bindings::sockaddr_in>() == size_of::<bindings::sockaddr>());
-    }
+    let mut src = AnyAddr::new(ends.local, ends.via);
+    let dst = AnyAddr::new(ends.peer, ends.via);
     let context: *const Request = &*request;
     // SAFETY: Both socket addresses are copied during the call. The request stays valid until its callback has been
     // called, which is awaited below, and the namespace is valid for this call by the contract of `AsNet`.
@@ -195,7 +279,10 @@ fn resolve_once(
     Ok(Route {
         next_hop: [a, b, c, d, e, f],
         source: [s, t, u, v, w, x],
-        gateway: resolved.network == bindings::rdma_network_type_RDMA_NETWORK_IPV4,
+        gateway: matches!(
+            resolved.network,
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4 | bindings::rdma_network_type_RDMA_NETWORK_IPV6
+        ),
     })
 }
 
@@ -216,11 +303,38 @@ mod tests {
         );
     }
 
+    /// The bytes of an address for C.
+    fn bytes(addr: &AnyAddr) -> [u8; size_of::<bindings::sockaddr_in>()] {
+        // SAFETY: That of IPv4 was written, which has no padding.
+        unsafe { (&raw const addr.v4).cast::<[u8; size_of::<bindings::sockaddr_in>()]>().read() }
+    }
+
     #[test]
     fn addresses_are_as_c_wants_them() {
         assert_eq!(u32::from(AF_INET), bindings::AF_INET);
-        let addr = sockaddr([10, 1, 2, 3]);
-        assert_eq!(addr.sin_family, AF_INET);
-        assert_eq!(addr.sin_addr.s_addr.to_ne_bytes(), [10, 1, 2, 3]);
+        assert_eq!(u32::from(AF_INET6), bindings::AF_INET6);
+        let [family, more, _, _, ip @ ..] = bytes(&AnyAddr::new(IpAddr::from([10, 1, 2, 3]), Some(7)));
+        assert_eq!(u16::from_ne_bytes([family, more]), AF_INET);
+        assert_eq!(ip, [10, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 1, 2, 3, 4);
+        // SAFETY: That of IPv6 is written.
+        let v6 = unsafe { AnyAddr::new(IpAddr::V6(ip), Some(7)).v6 };
+        assert_eq!((v6.sin6_family, v6.sin6_scope_id), (AF_INET6, 7));
+        // SAFETY: Every member of the union is plain bytes.
+        assert_eq!(unsafe { v6.sin6_addr.in6_u.u6_addr8 }, ip.octets());
+    }
+
+    #[test]
+    fn ends_are_of_one_family() {
+        let v4 = SocketAddr::from(([10, 1, 2, 3], 80));
+        let mapped = SocketAddr::new(IpAddr::V6(core::net::Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped()), 80);
+        let near = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+        let v6 = SocketAddr::V6(core::net::SocketAddrV6::new(near, 80, 0, 7));
+        assert_eq!(Ends::new(&v4, &mapped), Ends::new(&v4, &v4));
+        assert_eq!(Ends::new(&v4, &v4).map(|ends| ends.via()), Some(None));
+        assert_eq!(Ends::new(&v4, &v6), None);
+        assert_eq!(Ends::new(&v6, &v6).map(|ends| ends.via()), Some(Some(7)));
+        assert_eq!(gid_of(ip_of(near.octets())), near.octets());
+        assert_eq!(gid_of(v4.ip()), gid_of(mapped.ip().to_canonical()));
     }
 }
