@@ -174,36 +174,39 @@ impl Request {
     }
 }
 
-/// A socket address as C wants it, with room for both families.
-#[repr(C)]
-union AnyAddr {
-    /// That of IPv4, at the beginning.
-    v4: bindings::sockaddr_in,
-    /// That of IPv6, which is longer.
-    v6: bindings::sockaddr_in6,
+/// A socket address as C wants it.
+enum CAddr {
+    /// That of IPv4.
+    V4(bindings::sockaddr_in),
+    /// That of IPv6.
+    V6(bindings::sockaddr_in6),
 }
 
-impl AnyAddr {
+impl CAddr {
     /// That of an address on the interface `scope`.
     fn new(ip: IpAddr, scope: Option<i32>) -> Self {
         match ip {
-            IpAddr::V4(ip) => Self {
-                v4: bindings::sockaddr_in {
-                    sin_family: AF_INET,
-                    sin_addr: bindings::in_addr {
-                        s_addr: u32::from_ne_bytes(ip.octets()),
-                    },
-                    ..Default::default()
+            IpAddr::V4(ip) => Self::V4(bindings::sockaddr_in {
+                sin_family: AF_INET,
+                sin_addr: bindings::in_addr {
+                    s_addr: u32::from_ne_bytes(ip.octets()),
                 },
-            },
-            IpAddr::V6(ip) => Self {
-                v6: bindings::sockaddr_in6 {
-                    sin6_family: AF_INET6,
-                    sin6_addr: in6_addr(ip),
-                    sin6_scope_id: scope.map_or(0, i32::unsigned_abs),
-                    ..Default::default()
-                },
-            },
+                ..Default::default()
+            }),
+            IpAddr::V6(ip) => Self::V6(bindings::sockaddr_in6 {
+                sin6_family: AF_INET6,
+                sin6_addr: in6_addr(ip),
+                sin6_scope_id: scope.map_or(0, i32::unsigned_abs),
+                ..Default::default()
+            }),
+        }
+    }
+
+    /// For C, which takes no more of it than its family has.
+    fn as_mut_ptr(&mut self) -> *mut bindings::sockaddr {
+        match self {
+            Self::V4(addr) => (&raw mut *addr).cast(),
+            Self::V6(addr) => (&raw mut *addr).cast(),
         }
     }
 }
@@ -246,15 +249,15 @@ fn resolve_once(net: &impl AsNet, ends: &Ends, timeout_ms: u32) -> Result<Route>
         }),
         GFP_KERNEL,
     )?;
-    let mut src = AnyAddr::new(ends.local, ends.via);
-    let dst = AnyAddr::new(ends.peer, ends.via);
+    let mut src = CAddr::new(ends.local, ends.via);
+    let mut dst = CAddr::new(ends.peer, ends.via);
     let context: *const Request = &*request;
     // SAFETY: Both socket addresses are copied during the call. The request stays valid until its callback has been
     // called, which is awaited below, and the namespace is valid for this call by the contract of `AsNet`.
     let ret = unsafe {
         bindings::rdma_resolve_ip(
-            (&raw mut src).cast(),
-            (&raw const dst).cast(),
+            src.as_mut_ptr(),
+            dst.as_mut_ptr(),
             request.addr.get(),
             usize::try_from(timeout_ms)?,
             Some(Request::finished),
@@ -303,25 +306,24 @@ mod tests {
         );
     }
 
-    /// The bytes of an address for C.
-    fn bytes(addr: &AnyAddr) -> [u8; size_of::<bindings::sockaddr_in>()] {
-        // SAFETY: That of IPv4 was written, which has no padding.
-        unsafe { (&raw const addr.v4).cast::<[u8; size_of::<bindings::sockaddr_in>()]>().read() }
-    }
-
     #[test]
     fn addresses_are_as_c_wants_them() {
         assert_eq!(u32::from(AF_INET), bindings::AF_INET);
         assert_eq!(u32::from(AF_INET6), bindings::AF_INET6);
-        let [family, more, _, _, ip @ ..] = bytes(&AnyAddr::new(IpAddr::from([10, 1, 2, 3]), Some(7)));
-        assert_eq!(u16::from_ne_bytes([family, more]), AF_INET);
-        assert_eq!(ip, [10, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
         let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 1, 2, 3, 4);
-        // SAFETY: That of IPv6 is written.
-        let v6 = unsafe { AnyAddr::new(IpAddr::V6(ip), Some(7)).v6 };
-        assert_eq!((v6.sin6_family, v6.sin6_scope_id), (AF_INET6, 7));
-        // SAFETY: Every member of the union is plain bytes.
-        assert_eq!(unsafe { v6.sin6_addr.in6_u.u6_addr8 }, ip.octets());
+        for addr in [IpAddr::from([10, 1, 2, 3]), IpAddr::V6(ip)] {
+            match CAddr::new(addr, Some(7)) {
+                CAddr::V4(v4) => {
+                    assert_eq!((v4.sin_family, addr.is_ipv4()), (AF_INET, true));
+                    assert_eq!(v4.sin_addr.s_addr.to_ne_bytes(), [10, 1, 2, 3]);
+                }
+                CAddr::V6(v6) => {
+                    assert_eq!((v6.sin6_family, v6.sin6_scope_id), (AF_INET6, 7));
+                    // SAFETY: Every member of the union is plain bytes.
+                    assert_eq!(unsafe { v6.sin6_addr.in6_u.u6_addr8 }, ip.octets());
+                }
+            }
+        }
     }
 
     #[test]
