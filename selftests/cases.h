@@ -41,6 +41,7 @@ extern const struct suite suite_waiting;
 extern const struct suite suite_reason;
 extern const struct suite suite_transfer;
 extern const struct suite suite_goaway;
+extern const struct suite suite_crowd;
 extern const struct suite suite_faults;
 extern const struct suite suite_links;
 extern const struct suite suite_groups;

@@ -22,6 +22,7 @@
 #include <rdma/rdma_netlink.h>
 
 #include "cases.h"
+#include "places.h"
 
 static const struct flavour v4 = { "AF_SMC v4", SMC4, SMC4, SERVER_V4, SERVER_V4 };
 static const struct flavour to_tcp = { "SMC to TCP", SMC4, TCP4, SERVER_V4, SERVER_V4 };
@@ -473,14 +474,6 @@ static void device_deleted_under_traffic_wakes_everybody(void)
 	expect_unreferenced();
 }
 
-static bool device_gone(void *name)
-{
-	char path[200];
-
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", (char *)name);
-	return access(path, F_OK) != 0;
-}
-
 /* As pair_make(), but in namespaces of these names. */
 static struct pair pair_in(const char *client, const char *server, const struct flavour *f)
 {
@@ -489,15 +482,7 @@ static struct pair pair_in(const char *client, const char *server, const struct 
 	socklen_t len;
 
 	for (int side = 0; side < 2; side++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "/run/netns/%s", side ? client : server);
-
-		int ns = open(path, O_RDONLY | O_CLOEXEC);
-
-		CHECK(ns >= 0);
-		CHECK_OK(setns(ns, 0));
-		close(ns);
+		enter_place(side ? client : server);
 		if (!side) {
 			p.l = CHECK_OK(kind_socket(f->server, 0));
 			len = addr_make(&ss, AF_INET, f->bind, 0);
@@ -514,20 +499,6 @@ static struct pair pair_in(const char *client, const char *server, const struct 
 		}
 	}
 	return p;
-}
-
-/* Two namespaces of these names, joined, with RDMA devices of the same names. */
-static void namespaces_add(const char *a, const char *b, bool rdma)
-{
-	CHECK_EQ(sh("set -e; ip netns add %s; ip netns add %s; "
-		    "ip link add veth0 netns %s type veth peer name veth0 netns %s; "
-		    "ip -n %s addr add 10.78.0.1/24 dev veth0; ip -n %s link set veth0 up; "
-		    "ip -n %s addr add 10.78.0.2/24 dev veth0; ip -n %s link set veth0 up",
-		    a, b, a, b, a, a, b, b), 0);
-	if (rdma)
-		CHECK_EQ(sh("ip netns exec %s rdma link add %s type rxe netdev veth0 && "
-			    "ip netns exec %s rdma link add %s type rxe netdev veth0",
-			    a, a, b, b), 0);
 }
 
 static unsigned int ms_since(uint64_t start)

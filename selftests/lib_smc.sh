@@ -17,6 +17,7 @@
 #   SMC_CONNECTIONS   how many connections smc_netlink lists at once (default: 300)
 #   SMC_SEED          what smc_links and smc_storm do at random (default: the time)
 #   SMC_FAILOVERS     how many times smc_links loses a link at random (default: 3)
+#   SMC_CROWD         how many connections smc_crowd has at once (default: 20)
 #   SMC_STORM         how many connections smc_storm makes (default: 2000)
 #   SMC_AS_TCP        use TCP sockets in place of SMC sockets, to test the tests
 
