@@ -284,7 +284,7 @@ static void interface_deleted_under_a_crowd(void)
 
 static void interface_moved_under_a_crowd(void)
 {
-	goes("ip -n %1$s link set veth0 name smct0 netns 1 && ip link delete smct0", SERVER);
+	goes("ip -n %1$s link set veth0 name smct0 netns 1 && nsenter -t 1 -n ip link delete smct0", SERVER);
 }
 
 /* Connections outlive the names of their namespaces, which go with the last of them. */
