@@ -76,7 +76,11 @@ fn gids_speak_with_their_own_family() {
     let v6 = [Gid(near), Gid([0x20; 16])];
     for a in [v4, v6].concat() {
         for b in [v4, v6].concat() {
-            assert_eq!(a.speaks_with(b), v4.contains(&a) == v4.contains(&b), "{a:?} {b:?}");
+            assert_eq!(
+                a.speaks_with(b),
+                v4.contains(&a) == v4.contains(&b),
+                "{a:?} {b:?}"
+            );
         }
         assert!(!a.speaks_with(Gid::ZERO));
     }

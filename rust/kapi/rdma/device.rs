@@ -387,19 +387,13 @@ impl DeviceUse {
         net: &impl AsNet,
         near: IpAddr,
     ) -> Option<(GidEntry, bool)> {
-        let mut find = |subnet| Some((self.entries(port, gids, net, near, subnet).next()?, subnet));
+        let find = |subnet| Some((self.entries(port, gids, net, near, subnet).next()?, subnet));
         find(true).or_else(|| find(false))
     }
 
     /// Whether the entry is still in the table of `port`, and a subnet of its interface, which is in `net`, contains
     /// `near`.
-    pub fn gid_is_near(
-        &self,
-        port: u32,
-        entry: &GidEntry,
-        net: &impl AsNet,
-        near: IpAddr,
-    ) -> bool {
+    pub fn gid_is_near(&self, port: u32, entry: &GidEntry, net: &impl AsNet, near: IpAddr) -> bool {
         // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
         let found =
             unsafe { bindings::rdma_get_gid_attr(self.raw(), port, i32::from(entry.index)) };

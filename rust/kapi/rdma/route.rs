@@ -284,7 +284,8 @@ fn resolve_once(net: &impl AsNet, ends: &Ends, timeout_ms: u32) -> Result<Route>
         source: [s, t, u, v, w, x],
         gateway: matches!(
             resolved.network,
-            bindings::rdma_network_type_RDMA_NETWORK_IPV4 | bindings::rdma_network_type_RDMA_NETWORK_IPV6
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4
+                | bindings::rdma_network_type_RDMA_NETWORK_IPV6
         ),
     })
 }
@@ -329,7 +330,10 @@ mod tests {
     #[test]
     fn ends_are_of_one_family() {
         let v4 = SocketAddr::from(([10, 1, 2, 3], 80));
-        let mapped = SocketAddr::new(IpAddr::V6(core::net::Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped()), 80);
+        let mapped = SocketAddr::new(
+            IpAddr::V6(core::net::Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped()),
+            80,
+        );
         let near = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
         let v6 = SocketAddr::V6(core::net::SocketAddrV6::new(near, 80, 0, 7));
         assert_eq!(Ends::new(&v4, &mapped), Ends::new(&v4, &v4));
