@@ -19,7 +19,7 @@
 /* How long an end may take to learn that the other one has gone without a word. */
 #define SILENCE_MS 45000
 /* How long a command that takes something away may take. */
-#define COMMAND_MS 4000
+#define COMMAND_MS 10000
 
 /* One end of a connection. */
 struct end {
