@@ -29,8 +29,10 @@ use smc_bindings as bindings;
 use super::AsNet;
 use crate::kapi::event::Event;
 
-/// The address families of IPv4 and of IPv6.
+/// The address family of IPv4.
 const AF_INET: u16 = 2;
+
+/// The address family of IPv6.
 const AF_INET6: u16 = 10;
 
 /// How long the first attempt waits for the next hop, each further one twice as long.
