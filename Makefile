@@ -106,7 +106,7 @@ format: lab ## format the Rust sources in the kernel's style
 		xargs -r scripts/lab run rustfmt --edition 2021 --config-path .rustfmt.toml
 
 # The lab's root has no home of its own for cargo's output: it goes where "check" puts it too.
-IN_HOST = scripts/lab run env CARGO_TARGET_DIR="$$(scripts/lab path cargo)/target"
+IN_HOST = scripts/lab run env CARGO_TARGET_DIR="$$(scripts/lab path target)"
 
 .PHONY: fuzz
 fuzz: lab ## fuzz the protocol core, FUZZ_SECONDS (120) for each of FUZZ_TARGETS (all)
