@@ -21,6 +21,7 @@ help: ## show this list
 	@echo "  KDIR=DIR    build for the prepared kernel tree DIR, without the lab"
 	@echo "  BENCH='...' options for bench (see scripts/bench --help)"
 	@echo "  APPS='...'  programs and options for apps (see scripts/apps --help)"
+	@echo "  NET='...'   names and options for net-selftests (see scripts/net-selftests --help)"
 	@echo "  V=1         show the commands"
 	@echo "  FUZZ_SECONDS=N FUZZ_TARGETS=\"...\" MUTANTS=\"cursor.rs ...\": see host/fuzz/run and host/mutants --help"
 	@echo "  SMC_LAB=DIR where the lab is kept (see scripts/lab --help)"
@@ -99,6 +100,10 @@ interop: module ## the C implementation of SMC and this module talk to each othe
 .PHONY: apps
 apps: module ## programs that others wrote talk SMC-R without being told (APPS='iperf3 redis ...')
 	@scripts/apps $(APPS)
+
+.PHONY: net-selftests
+net-selftests: module ## the kernel's own selftests of TCP sockets, over TCP and over SMC (NET='tcp_inq ...' or --long)
+	@scripts/net-selftests $(NET)
 
 .PHONY: format
 format: lab ## format the Rust sources in the kernel's style

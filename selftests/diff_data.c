@@ -531,7 +531,7 @@ static void op_sendfile(struct end *e, char **arg, int n, struct out *o)
 	free(buf);
 }
 
-/* Completions of MSG_ZEROCOPY: from, to. */
+/* Completions of MSG_ZEROCOPY: from, to. Of a time stamp, that there is one. */
 static void op_errqueue(struct end *e, char **arg, int n, struct out *o)
 {
 	unsigned char control[256];
@@ -546,8 +546,10 @@ static void op_errqueue(struct end *e, char **arg, int n, struct out *o)
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
 		const struct sock_extended_err *err = (const void *)CMSG_DATA(c);
 
-		say(o, " cmsg=%d/%d errno=%u origin=%u", c->cmsg_level, c->cmsg_type,
-		    err->ee_errno, err->ee_origin);
+		say(o, " cmsg=%d/%d", c->cmsg_level, c->cmsg_type);
+		if (c->cmsg_level == SOL_SOCKET)
+			continue;
+		say(o, " errno=%u origin=%u", err->ee_errno, err->ee_origin);
 		if (err->ee_origin == SO_EE_ORIGIN_ZEROCOPY)
 			say(o, " %u-%u", err->ee_info, err->ee_data);
 	}
