@@ -157,7 +157,6 @@ void smc_helper_sk_mirror_options(struct sock *to, const struct sock *from,
 		WRITE_ONCE(to->sk_sndbuf, READ_ONCE(from->sk_sndbuf));
 	if (buffers || (from->sk_userlocks & SOCK_RCVBUF_LOCK))
 		WRITE_ONCE(to->sk_rcvbuf, READ_ONCE(from->sk_rcvbuf));
-	WRITE_ONCE(to->sk_rcvlowat, READ_ONCE(from->sk_rcvlowat));
 	WRITE_ONCE(to->sk_rcvtimeo, READ_ONCE(from->sk_rcvtimeo));
 	WRITE_ONCE(to->sk_sndtimeo, READ_ONCE(from->sk_sndtimeo));
 	WRITE_ONCE(to->sk_lingertime, READ_ONCE(from->sk_lingertime));
@@ -178,6 +177,23 @@ void smc_helper_sk_mirror_options(struct sock *to, const struct sock *from,
 	WRITE_ONCE(to->sk_busy_poll_budget, READ_ONCE(from->sk_busy_poll_budget));
 #endif
 	release_sock(to);
+}
+
+/*
+ * The mark of SO_RCVLOWAT, of what was set on the TCP sock, goes to the one in
+ * front; what reads the TCP sock itself is to know of every byte. Somebody else
+ * may have moved it: then it is 1 by now, which counts if that was meant.
+ */
+void smc_helper_sk_take_rcvlowat(struct sock *to, struct sock *tcp, bool one)
+{
+	lock_sock(tcp);
+	if (one || tcp->sk_rcvlowat != 1)
+		WRITE_ONCE(to->sk_rcvlowat, tcp->sk_rcvlowat);
+	WRITE_ONCE(tcp->sk_rcvlowat, 1);
+	/* What came in between woke nobody. */
+	if (!skb_queue_empty(&tcp->sk_receive_queue))
+		tcp->sk_data_ready(tcp);
+	release_sock(tcp);
 }
 
 /* Whether nothing is there to read, and nothing has happened that a reader would be told. */

@@ -201,6 +201,7 @@ impl SmcSock {
         drop(Self::transition(sk, state, State::Tcp { report })?);
         sk.mirror(tcp, true);
         sk.hand_peek_offset_to(tcp);
+        sk.hand_rcvlowat_to(tcp);
         Ok(())
     }
 
@@ -346,6 +347,7 @@ impl SocketOps for SmcSock {
                 trace::fallback(sk, &tcp, reason);
             }
             sk.hand_peek_offset_to(&tcp);
+            sk.hand_rcvlowat_to(&tcp);
         }
         *sk.inner.lock() = Some(tcp.clone());
         // From here on the connection is not reset with `pending`.

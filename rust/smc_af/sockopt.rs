@@ -3,7 +3,8 @@
 //! `setsockopt(2)`, `getsockopt(2)` and `ioctl(2)`.
 //!
 //! Every option is set on the TCP socket, which checks it and needs it if the connection falls back. `SOL_SOCKET` options
-//! are mirrored on the outer sock, as the kernel's own code looks for them there.
+//! are mirrored on the outer sock, as the kernel's own code looks for them there. What says how the application reads,
+//! `SO_RCVLOWAT` and `SO_PEEK_OFF`, stays there until it reads from the TCP socket: the handshake does so before.
 
 use kernel::{
     ffi::c_int,
@@ -63,6 +64,9 @@ const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 
 /// Options of sockets that matter here.
 const SO_OOBINLINE: c_int = 10;
+
+/// See [`SO_OOBINLINE`].
+const SO_RCVLOWAT: c_int = 18;
 
 /// See [`SO_OOBINLINE`].
 const SO_PEEK_OFF: c_int = 42;
@@ -135,6 +139,15 @@ pub(super) fn set(
             }
             if let (false, Ok(conn)) = (on, SmcSock::connection(&sk)) {
                 conn.push();
+            }
+        }
+        (SOL_SOCKET, SO_RCVLOWAT) => {
+            // TCP has checked it, but the handshake wants to know of every byte.
+            let one = matches!(value.read_int()?, 0 | 1);
+            let tcp = &sk.attached()?.tcp;
+            sk.take_rcvlowat_of(tcp, one);
+            if sk.mode() == Mode::Tcp {
+                sk.hand_rcvlowat_to(tcp);
             }
         }
         (SOL_SOCKET, SO_OOBINLINE) => {

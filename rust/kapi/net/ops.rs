@@ -457,6 +457,8 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe { (*sk).sk_protocol = (*parent).sk_protocol };
         // SAFETY: As above; a plain number, which is read without a lock.
         unsafe { (*sk).sk_peek_off = ptr::read_volatile(&raw const (*parent).sk_peek_off) };
+        // SAFETY: As above.
+        unsafe { (*sk).sk_rcvlowat = ptr::read_volatile(&raw const (*parent).sk_rcvlowat) };
         // SAFETY: The sock is fresh, of one of `T`'s kinds.
         let made = unsafe { Sock::initialise(sk, listener.family(), T::init_child(net, &pending)) };
         let outcome = made.and_then(|this| {

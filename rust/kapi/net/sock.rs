@@ -442,6 +442,22 @@ impl<T: SocketOps> Sock<T> {
         unsigned(low.max(1))
     }
 
+    /// Takes over what was set as `SO_RCVLOWAT` on `tcp`, and leaves one byte there; `one` says that this was meant. May
+    /// sleep.
+    pub fn take_rcvlowat_of(&self, tcp: &TcpSocket, one: bool) {
+        // SAFETY: Both socks are valid, and this is a task that may sleep.
+        unsafe { bindings::sk_take_rcvlowat(self.as_raw(), tcp.sk(), one) };
+    }
+
+    /// From now on the application reads from `tcp`: that wakes it as this socket would.
+    pub fn hand_rcvlowat_to(&self, tcp: &TcpSocket) {
+        // SAFETY: Both socks are valid; plain numbers, read and written without a lock.
+        unsafe {
+            let low = ptr::read_volatile(&raw const (*self.as_raw()).sk_rcvlowat);
+            ptr::write_volatile(&raw mut (*tcp.sk()).sk_rcvlowat, low);
+        }
+    }
+
     /// Where the next peek begins (`SO_PEEK_OFF`), a number of bytes; nothing when that is off.
     pub fn peek_offset(&self) -> Option<u32> {
         // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
@@ -509,6 +525,8 @@ impl<T: SocketOps> Sock<T> {
     }
 
     /// Makes this socket report the options of `tcp`, where the kernel's own code looks for them. May sleep.
+    ///
+    /// `SO_RCVLOWAT` and `SO_PEEK_OFF` are not among them: the handshake reads from `tcp`.
     ///
     /// The sizes of the buffers are taken over where the application chose them, or both with `buffers`.
     ///
