@@ -152,8 +152,9 @@ impl Conn {
     /// section 4.5.2).
     ///
     /// `cork` is the wish of the application (MSG_MORE, TCP_CORK): it holds as long as the send
-    /// ring has space. Otherwise small data waits for the completion of what was posted before,
-    /// up to `autocork` bytes; [`Conn::tx_done`] then says `push`.
+    /// ring has space. Otherwise small data, less than `autocork` bytes and than half the ring, waits
+    /// for the completion of what was posted before; [`Conn::tx_done`] then says `push`. From half
+    /// the ring on it does not: one half is on its way while the other one is filled.
     pub fn should_hold(&self, cork: bool, autocork: u32) -> bool {
         if self.urgent_tx.is_some() || self.want_close != self.sent_close {
             return false;
@@ -162,7 +163,7 @@ impl Conn {
             return self.send_space() > 0;
         }
         let limit = autocork.min(self.params.send_ring.get() / 2);
-        self.posted > 0 && self.unsent() <= limit
+        self.posted > 0 && self.unsent() < limit
     }
 
     /// Bytes that may be sent now: within the window, and not beyond an urgent byte that the
