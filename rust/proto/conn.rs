@@ -147,8 +147,6 @@ pub struct Conn {
     cdc_due: bool,
     /// Both sides have agreed on short messages.
     short: bool,
-    /// A message of the peer has come.
-    heard: bool,
     /// The peer has changed links, so its cursors may lie behind what we know for a while.
     peer_moved: bool,
     /// A chain of the present link has failed: what it said is repeated on another link, or the
@@ -250,7 +248,6 @@ impl Conn {
             sent_close: ConnFlags::from_byte(0),
             cdc_due: false,
             short: false,
-            heard: false,
             peer_moved: false,
             failed: false,
             dead: false,

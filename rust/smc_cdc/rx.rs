@@ -114,7 +114,11 @@ impl Connection {
                 (Some(conn), ShortSorted::Take) => conn
                     .short_message(short, len)
                     .and_then(|message| conn.on_cdc(&message)),
-                (None, _) | (_, ShortSorted::Wrong) => Err(ConnViolation::ShortUnwanted),
+                (None, ShortSorted::Take) => {
+                    core.early.keep_short(short, len);
+                    return;
+                }
+                (_, ShortSorted::Wrong) => Err(ConnViolation::ShortUnwanted),
             };
             self.take_in(core, effects)
         };

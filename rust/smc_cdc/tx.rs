@@ -296,10 +296,10 @@ fn post(
         write.remote = peer.at(planned.remote).ok_or(EINVAL)?;
     }
     let writes = writes.get(..planned.len()).ok_or(EINVAL)?;
-    if let (Some(short), [write]) = (plan.short, writes) {
-        return bound.link().post_short(slot, write, short, token, cookie);
+    match plan.short {
+        Some(short) => bound.link().post_short(slot, writes, short, token, cookie),
+        None => bound.link().post(slot, writes, &cdc, token, cookie),
     }
-    bound.link().post(slot, writes, &cdc, token, cookie)
 }
 
 impl WorkItem<4> for Connection {

@@ -291,6 +291,18 @@ impl<'a> Write<'a> {
     }
 }
 
+/// Hands writes over in the form of the verbs.
+fn with_resolved(writes: &[Write<'_>], post: impl FnOnce(&[rdma::Write<'_>]) -> Result) -> Result {
+    let Some(first) = writes.first() else {
+        return post(&[]);
+    };
+    let mut list = [first.resolve(); MAX_WRITES];
+    for (place, write) in list.iter_mut().zip(writes) {
+        *place = write.resolve();
+    }
+    post(list.get(..writes.len()).ok_or(EINVAL)?)
+}
+
 impl Link {
     /// Takes a slot without waiting. Without one the connection is remembered, and its
     /// [`ConnSink::on_slot`](super::ConnSink::on_slot) is called when one is free. A link that goes has none, and calls
@@ -365,7 +377,7 @@ impl Link {
         })
     }
 
-    /// Posts a write that is its own message, as [`post`](Self::post) does with a chain.
+    /// Posts writes, the last of which is their message, as [`post`](Self::post) does with a chain.
     ///
     /// # Errors
     ///
@@ -373,14 +385,14 @@ impl Link {
     pub(crate) fn post_short(
         self: &Arc<Self>,
         slot: TxSlot,
-        write: &Write<'_>,
+        writes: &[Write<'_>],
         short: Short,
         token: AlertToken,
         cookie: u64,
     ) -> Result {
         self.post_by(slot, token, cookie, |queue, index| {
             let qp = queue.qp.as_ref().ok_or_else(gone)?;
-            qp.post_write(index, &write.resolve(), short.to_bits())
+            with_resolved(writes, |list| qp.post_writes(index, list, short.to_bits()))
         })
     }
 
@@ -422,14 +434,7 @@ impl Link {
         msg: &[u8; llc::LEN],
     ) -> Result {
         let qp = queue.qp.as_ref().ok_or_else(gone)?;
-        let Some(first) = writes.first() else {
-            return qp.post_chain(slot, &[], msg);
-        };
-        let mut list = [first.resolve(); MAX_WRITES];
-        for (place, write) in list.iter_mut().zip(writes) {
-            *place = write.resolve();
-        }
-        qp.post_chain(slot, list.get(..writes.len()).ok_or(EINVAL)?, msg)
+        with_resolved(writes, |list| qp.post_chain(slot, list, msg))
     }
 
     /// What was posted from a slot has completed. Softirq.

@@ -5,8 +5,10 @@
 use std::cell::Cell;
 
 use crate::proto::cdc::{ConnFlags, Message, ProdFlags};
-use crate::proto::conn::{ConnViolation, Moving, RxEffects, Short, ShortSorted, Sorted, TxToken};
-use crate::proto::cursor::Cursor;
+use crate::proto::conn::{
+    ConnViolation, Early, Moving, RxEffects, Short, ShortSorted, Sorted, TxToken,
+};
+use crate::proto::cursor::{Cursor, Pos};
 use crate::proto::ids::AlertToken;
 
 use crate::common::{property, Rng};
@@ -487,14 +489,13 @@ fn last_word_that_was_lost_keeps_the_connection_until_it_is_repeated() {
     assert!(p.sides[0].conn.is_settled());
 }
 
-/// Short messages count from the one before, which only a sender knows that has not changed links and has heard of a
-/// connection at the other side.
+/// Short messages count from the one before, which only a sender knows that has not changed links.
 #[test]
 fn short_messages_are_sent_where_both_know_the_one_before() {
     let mut p = Pair::new(Setup::default());
     let short = |p: &Pair, side: usize| p.sides[side].chains.back().expect("a chain").short;
     p.write(0, 3);
-    assert_eq!(short(&p, 0), None, "nothing was heard of the other side");
+    assert_eq!(short(&p, 0).map(|s| s.read), Some(0), "the first one");
     p.deliver(0);
     p.complete(0);
     p.read(1, 3);
@@ -506,7 +507,16 @@ fn short_messages_are_sent_where_both_know_the_one_before() {
     assert_eq!(short(&p, 0).map(|s| s.read), Some(0));
     p.deliver(0);
     p.complete(0);
-    // A flag, two writes because a ring ends, a message alone.
+    // Two writes because a ring ends.
+    p.read(1, 1);
+    p.write(0, 50);
+    p.settle();
+    p.write(0, 20);
+    assert_eq!(p.sides[0].chains.back().expect("a chain").writes().len(), 2);
+    assert_eq!(short(&p, 0).map(|s| s.wrapped), Some(true));
+    p.deliver(0);
+    p.complete(0);
+    // A flag, a message alone.
     p.sides[0].conn.request_close(ConnFlags {
         sending_done: true,
         ..ConnFlags::default()
@@ -523,7 +533,11 @@ fn short_messages_are_sent_where_both_know_the_one_before() {
 
 #[test]
 fn short_messages_are_refused_where_there_must_not_be_any() {
-    let short = Short { token: 7, read: 0 };
+    let short = Short {
+        token: 7,
+        wrapped: false,
+        read: 0,
+    };
     let plain = conn(64, 64, 64, 8, 0);
     assert_eq!(
         plain.short_message(short, 1),
@@ -569,4 +583,139 @@ fn short_messages_are_refused_where_there_must_not_be_any() {
     assert_eq!(moving.sort(&agreed, &validation(1), 1), Sorted::Take);
     assert_eq!(moving.sort_short(0, 9), ShortSorted::Ignore);
     assert_eq!(moving.sort_short(1, 9), ShortSorted::Wrong);
+}
+
+/// The window is closed: the receiver sees that by itself, unless it has opened it meanwhile.
+#[test]
+fn short_messages_leave_out_that_the_window_is_closed() {
+    let mut p = Pair::new(Setup::default());
+    p.write(0, 64);
+    let plan = p.sides[0].chains.back().copied().expect("a chain");
+    assert!(plan.cdc.prod_flags.write_blocked && plan.short.is_some());
+    let mut side = conn(64, 64, 64, 8, 0);
+    side.allow_short();
+    let all = Short {
+        token: 7,
+        wrapped: false,
+        read: 0,
+    };
+    let made = side.short_message(all, 64).unwrap();
+    assert!(made.prod_flags.write_blocked);
+    assert!(
+        !side
+            .short_message(all, 63)
+            .unwrap()
+            .prod_flags
+            .write_blocked
+    );
+}
+
+/// What comes before the peer's ring is known counts as it would have later.
+#[test]
+fn short_messages_that_come_early_are_kept() {
+    let short = Short {
+        token: 7,
+        wrapped: false,
+        read: 0,
+    };
+    let whole = |seq, prod| Message {
+        seq,
+        token: AlertToken::from_peer(7),
+        prod: Cursor {
+            wrap: 0,
+            count: prod,
+        },
+        cons: Cursor::default(),
+        prod_flags: ProdFlags::default(),
+        conn_flags: ConnFlags::default(),
+    };
+    let validation = |seq| Message {
+        prod_flags: ProdFlags {
+            failover_validation: true,
+            ..ProdFlags::default()
+        },
+        ..whole(seq, 0)
+    };
+    let start = |early: &mut Early| {
+        let mut c = conn(64, 64, 64, 8, 0);
+        c.allow_short();
+        let fx = c.on_early(early);
+        (fx.map(|fx| fx.arrived), c)
+    };
+    // Two short ones, then one that says it all, then another short one.
+    let mut early = Early::new();
+    early.keep_short(short, 3);
+    early.keep_short(short, 2);
+    let (fx, mut c) = start(&mut { early });
+    assert_eq!((fx, c.readable_len()), (Ok(5), 5));
+    assert_eq!(c.on_cdc(&whole(3, 6)).map(|fx| fx.arrived), Ok(1));
+    early.keep(&whole(3, 6));
+    early.keep_short(short, 4);
+    let (fx, mut c) = start(&mut { early });
+    assert_eq!((fx, c.readable_len()), (Ok(10), 10));
+    assert!(c.on_cdc(&whole(4, 6)).is_err());
+    assert_eq!(c.on_cdc(&whole(5, 11)).map(|fx| fx.arrived), Ok(1));
+    // The peer has changed links and knows of five messages: the fifth comes late, a sixth is repeated.
+    early.keep(&validation(5));
+    early.keep_short(short, 1);
+    early.keep_short(short, 9);
+    let (fx, mut c) = start(&mut { early });
+    assert_eq!((fx, c.readable_len()), (Ok(11), 11));
+    assert_eq!(c.on_cdc(&whole(6, 20)).map(|fx| fx.arrived), Ok(9));
+    // One that it knows of is missing.
+    let mut early = Early::new();
+    early.keep_short(short, 1);
+    early.keep(&validation(2));
+    assert_eq!(start(&mut early).0, Err(ConnViolation::DataLost));
+    // The ring begins anew, behind a message that says where it was.
+    let wrapped = Short {
+        wrapped: true,
+        ..short
+    };
+    let mut early = Early::new();
+    early.keep(&whole(1, 60));
+    early.keep_short(short, 1);
+    early.keep_short(wrapped, 2);
+    early.keep_short(short, 3);
+    let (fx, c) = start(&mut early);
+    assert_eq!(
+        (fx, c.readable_len()),
+        (Err(ConnViolation::ProducedTooMuch), 60)
+    );
+    let mut early = Early::new();
+    early.keep_short(short, 3);
+    early.keep_short(wrapped, 2);
+    early.keep_short(short, 1);
+    let mut c = conn(64, 64, 64, 8, 0);
+    c.start_at(Pos::new(60), Pos::new(60), 0, 0);
+    c.allow_short();
+    assert_eq!(c.on_early(&mut { early }).map(|fx| fx.arrived), Ok(7));
+    // It ended before, and it cannot do so twice.
+    let mut over = early;
+    over.keep_short(wrapped, 1);
+    assert_eq!(start(&mut over).0, Err(ConnViolation::ProducedTooMuch));
+    let mut early = Early::new();
+    early.keep_short(short, 4);
+    early.keep_short(wrapped, 1);
+    let mut c = conn(64, 64, 64, 8, 0);
+    c.start_at(Pos::new(60), Pos::new(60), 0, 0);
+    c.allow_short();
+    assert_eq!(
+        c.on_early(&mut early).map(|fx| fx.arrived),
+        Err(ConnViolation::ProducedTooMuch)
+    );
+    // More than the ring, more than was sent to it, more than can be told from old ones, and where none was agreed on.
+    let mut early = Early::new();
+    early.keep_short(short, 60);
+    early.keep_short(short, 5);
+    assert_eq!(start(&mut early).0, Err(ConnViolation::ProducedTooMuch));
+    early.keep_short(Short { read: 1, ..short }, 1);
+    assert_eq!(start(&mut early).0, Err(ConnViolation::ConsumedTooMuch));
+    for _ in 0..0x8000 {
+        early.keep_short(short, 0);
+    }
+    assert_eq!(start(&mut early).0, Err(ConnViolation::ProducedTooMuch));
+    early.keep_short(short, 1);
+    let fx = conn(64, 64, 64, 8, 0).on_early(&mut early);
+    assert_eq!(fx, Err(ConnViolation::ShortUnwanted));
 }

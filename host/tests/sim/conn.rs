@@ -142,7 +142,8 @@ impl World {
         if let Some(short) = plan.short {
             // What the write itself says, behind the message for which it stands.
             message.extend(short.to_bits().to_be_bytes());
-            message.extend(plan.data_len().to_be_bytes());
+            let last = plan.writes().last().expect("a write");
+            message.extend(last.len.to_be_bytes());
         }
         self.verbs.qps[q].sq.push_back(Wr {
             data,
@@ -230,18 +231,25 @@ impl World {
 
     /// A short message of the peer has come, in place of `msg`.
     pub fn on_short(&mut self, s: usize, bits: u32, len: u32, msg: &Message) {
-        let conn = self.socks[s]
-            .conn
-            .as_ref()
-            .expect("a connection for a short message");
+        let short = Short::from_bits(bits);
+        assert_eq!(short.token, msg.token.low_half());
+        let sock = &mut self.socks[s];
+        let Some(conn) = sock.conn.as_ref() else {
+            sock.early.keep_short(short, len);
+            self.reach.hit("effect", "cdc", "early short");
+            return;
+        };
         if conn.is_dead() {
             return self.on_cdc(s, msg);
         }
-        let short = Short::from_bits(bits);
-        assert_eq!(short.token, msg.token.low_half());
         let made = conn.short_message(short, len).unwrap();
-        let token = made.token;
-        assert_eq!(made, Message { token, ..*msg });
+        let mut want = Message {
+            token: made.token,
+            ..*msg
+        };
+        // It has opened the window meanwhile, or sees that it is closed.
+        want.prod_flags.write_blocked &= made.prod_flags.write_blocked;
+        assert_eq!(made, want);
         self.reach.hit("effect", "cdc", "short");
         self.on_cdc(s, &made);
     }

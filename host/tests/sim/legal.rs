@@ -218,7 +218,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ("effect", "tcp", "Shutdown, Reset"),
     ("effect", "error", "Reset, Aborted"),
     ("effect", "timer", "Arm, Stop"),
-    ("effect", "cdc", "early, short, unknown token"),
+    ("effect", "cdc", "early, early short, short, unknown token"),
     ("effect", "addition", "Linked, GivenUp"),
     ("effect", "exchange", "TimedOut, LinkGone, NewLinkGone"),
     ("effect", "key", "None, Some(Taken), Some(Later), Some(Refused)"),

@@ -21,7 +21,7 @@ use crate::proto::cursor::{
 };
 
 /// Half of the sequence number space: what lies further ahead lies behind.
-const SEQ_HALF: u16 = 0x8000;
+pub(super) const SEQ_HALF: u16 = 0x8000;
 
 /// Close flags that a message set for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,24 @@ pub struct RxEffects {
     pub close: PeerClose,
     /// The message was older than one received before and has been ignored.
     pub stale: bool,
+}
+
+impl RxEffects {
+    /// What follows from two messages, one after the other.
+    pub(super) fn then(self, next: Self) -> Self {
+        Self {
+            arrived: self.arrived.saturating_add(next.arrived),
+            push: self.push || next.push,
+            urgent_read: self.urgent_read || next.urgent_read,
+            urgent: next.urgent.or(self.urgent),
+            close: PeerClose {
+                sending_done: self.close.sending_done || next.close.sending_done,
+                closed: self.close.closed || next.close.closed,
+                abort: self.close.abort || next.close.abort,
+            },
+            stale: self.stale && next.stale,
+        }
+    }
 }
 
 /// What reading changed.
@@ -113,7 +131,6 @@ impl Conn {
         )?;
 
         self.seq_recv = msg.seq;
-        self.heard = true;
         fx.arrived = arrived.since(self.arrived);
         self.arrived = arrived;
         self.peer_cons = peer_cons;

@@ -7,12 +7,12 @@
 //! immediate data holds the connection and how far the consumer cursor moves. The receiver makes the message of it that
 //! would have come otherwise, and treats that like any other.
 //!
-//! Short messages count from the one before them. That is known as long as the sender has not changed links, and to a
-//! receiver that has a connection, of which the sender is sure once it has heard of it.
+//! Short messages count from the one before them, which is known as long as the sender has not changed links.
 //!
 //! [`Extensions::SHORT`]: crate::proto::clc::Extensions::SHORT
 
 use super::moving::Moving;
+use super::tx::Write;
 use super::{
     Conn,
     ConnViolation, //
@@ -30,29 +30,39 @@ use crate::proto::ids::AlertToken;
 /// | bits | field |
 /// |---|---|
 /// | 31-16 | the low half of the receiver's alert token |
-/// | 15-0 | bytes that the sender has read since the message before |
+/// | 15 | the ring was written up to its end before that |
+/// | 14-0 | bytes that the sender has read since the message before |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short {
     /// The low half of the receiver's alert token.
     pub token: u16,
-    /// Bytes that the sender has read since the message before.
+    /// The write is the second of two: the one before it, which says nothing itself, went up to the end of the
+    /// receiver's ring, and this one begins at its start.
+    pub wrapped: bool,
+    /// Bytes that the sender has read since the message before, less than [`Short::MOST_READ`].
     pub read: u16,
 }
 
 impl Short {
+    /// What is read is less than this.
+    pub const MOST_READ: u16 = 0x8000;
+
     /// Reads immediate data.
     pub const fn from_bits(bits: u32) -> Self {
         let [a, b, c, d] = bits.to_be_bytes();
+        let low = u16::from_be_bytes([c, d]);
         Self {
             token: u16::from_be_bytes([a, b]),
-            read: u16::from_be_bytes([c, d]),
+            wrapped: low & Self::MOST_READ != 0,
+            read: low & !Self::MOST_READ,
         }
     }
 
     /// The immediate data.
     pub const fn to_bits(self) -> u32 {
         let [a, b] = self.token.to_be_bytes();
-        let [c, d] = self.read.to_be_bytes();
+        let wrapped = if self.wrapped { Self::MOST_READ } else { 0 };
+        let [c, d] = (self.read | wrapped).to_be_bytes();
         u32::from_be_bytes([a, b, c, d])
     }
 }
@@ -91,48 +101,81 @@ impl Conn {
         self.short = true;
     }
 
-    /// What is to be said in place of `message`, if it says no more than that `len` bytes were written behind `sent` and
-    /// some were read behind `told`, which is where the message before it had the cursors.
+    /// What is to be said in place of `message`, if it says no more than that `writes` were made behind `sent` and some
+    /// bytes were read behind `told`, which is where the message before it had the cursors.
+    ///
+    /// That the window is closed need not be said: the receiver sees it in its own numbers, or has opened it meanwhile.
     pub(super) fn shorten(
         &self,
         message: &Message,
         sent: Pos,
-        len: u32,
+        writes: &[Write],
         told: Pos,
     ) -> Option<Short> {
-        let plain = message.prod_flags == ProdFlags::default()
-            && message.conn_flags == ConnFlags::default();
-        let known = self.short && self.heard && self.epoch == 0;
+        let (len, wrapped) = match writes {
+            [one] => (one.len, false),
+            [one, two] if two.remote == 0 => (one.len.saturating_add(two.len), true),
+            _ => return None,
+        };
+        let flags = ProdFlags {
+            write_blocked: false,
+            ..message.prod_flags
+        };
+        let plain = flags == ProdFlags::default() && message.conn_flags == ConnFlags::default();
+        let known = self.short && self.epoch == 0;
         if !plain || !known || self.sent != sent.advance(len) {
             return None;
         }
-        Some(Short {
+        let read = u16::try_from(self.told.since(told)).ok()?;
+        (read < Short::MOST_READ).then_some(Short {
             token: self.params.peer_token.low_half(),
-            read: u16::try_from(self.told.since(told)).ok()?,
+            wrapped,
+            read,
         })
     }
 
-    /// The message that a short one with a write of `len` bytes stands for.
+    /// The message that a short one with a write of `len` bytes, the last one, stands for.
     ///
     /// # Errors
     ///
     /// [`ConnViolation::ShortUnwanted`] when it was not agreed on, [`ConnViolation::ProducedTooMuch`] for more than a
     /// ring. [`Conn::on_cdc`] checks all else.
     pub fn short_message(&self, short: Short, len: u32) -> Result<Message, ConnViolation> {
+        let before = if short.wrapped { self.ring_left() } else { 0 };
+        self.message_of(1, before.saturating_add(len), u32::from(short.read))
+    }
+
+    /// How much there is up to the end of the receive ring from where the next bytes arrive.
+    pub(super) fn ring_left(&self) -> u32 {
+        let ring = self.params.recv_ring;
+        ring.get().saturating_sub(self.arrived.offset(ring))
+    }
+
+    /// The message that so many short ones stand for, with writes of `len` bytes in all.
+    pub(super) fn message_of(
+        &self,
+        count: u16,
+        len: u32,
+        read: u32,
+    ) -> Result<Message, ConnViolation> {
         if !self.short {
             return Err(ConnViolation::ShortUnwanted);
         }
-        if len > self.params.recv_ring.get() {
+        let ring = self.params.recv_ring;
+        if len > ring.get() {
             return Err(ConnViolation::ProducedTooMuch);
         }
-        let read = self.peer_cons.advance(u32::from(short.read));
+        let arrived = self.arrived.advance(len);
         Ok(Message {
-            seq: self.seq_recv.wrapping_add(1),
+            seq: self.seq_recv.wrapping_add(count),
             // That of this connection, as the immediate data led here.
             token: AlertToken::from_peer(0),
-            prod: self.arrived.advance(len).cursor(self.params.recv_ring),
-            cons: read.cursor(self.params.peer_ring),
-            prod_flags: ProdFlags::default(),
+            prod: arrived.cursor(ring),
+            cons: self.peer_cons.advance(read).cursor(self.params.peer_ring),
+            prod_flags: ProdFlags {
+                write_blocked: arrived.since(self.told) >= ring.get(),
+                ..ProdFlags::default()
+            },
             conn_flags: ConnFlags::default(),
         })
     }

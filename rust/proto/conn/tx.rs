@@ -253,11 +253,7 @@ impl Conn {
             epoch: self.epoch,
         };
         let cdc = self.message();
-        let short = if count == 1 {
-            self.shorten(&cdc, sent, len, told)
-        } else {
-            None
-        };
+        let short = self.shorten(&cdc, sent, writes.get(..count).unwrap_or(&[]), told);
         Some(TxPlan {
             writes,
             count,

@@ -108,29 +108,58 @@ impl<H: QpEvents> Qp<H, Rts> {
         self.core.post(ctx, first)
     }
 
-    /// Posts a WRITE that carries immediate data, signaled and solicited: a chain and its message in one. Any context.
+    /// Posts WRITEs, the last of which carries immediate data, signaled and solicited: a chain and its message in one.
+    /// Any context.
     ///
-    /// [`QpEvents::sent`] tells the end; the peer gets [`QpEvents::written`].
+    /// [`QpEvents::sent`] tells the end; the peer gets [`QpEvents::written`] with the length of the last one.
     ///
     /// # Errors
     ///
-    /// As [`post_chain`](Self::post_chain).
-    pub fn post_write(&self, slot: usize, write: &Write<'_>, immediate: u32) -> Result {
+    /// As [`post_chain`](Self::post_chain); `EINVAL` without a WRITE.
+    pub fn post_writes(&self, slot: usize, writes: &[Write<'_>], immediate: u32) -> Result {
+        // Most are alone, and the lists are cleared each time.
+        if writes.len() == 1 {
+            self.post_few_writes::<1>(slot, writes, immediate)
+        } else {
+            self.post_few_writes::<MAX_WRITES>(slot, writes, immediate)
+        }
+    }
+
+    /// Posts at most `MOST` WRITEs, as [`post_writes`](Self::post_writes) does.
+    fn post_few_writes<const MOST: usize>(
+        &self,
+        slot: usize,
+        writes: &[Write<'_>],
+        immediate: u32,
+    ) -> Result {
         let block = self.core.block();
         let ctx = block.send.get(slot).ok_or(EINVAL)?;
-        if slot >= block.chain_slots {
+        let last = writes.len().checked_sub(1).ok_or(EINVAL)?;
+        if writes.len() > MOST || slot >= block.chain_slots {
             return Err(EINVAL);
         }
-        let mut sges = [bindings::ib_sge::default(); MAX_SGE];
-        let mut wr = bindings::ib_rdma_wr::default();
-        self.core.fill(write, &mut wr, &mut sges)?;
-        wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
-        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-        wr.wr.send_flags =
-            bindings::ib_send_flags_IB_SEND_SIGNALED | bindings::ib_send_flags_IB_SEND_SOLICITED;
-        wr.wr.ex.imm_data = immediate.to_be();
-        Self::hold_rings(ctx, core::slice::from_ref(write))?;
-        self.core.post(ctx, &mut wr.wr)
+        let mut sges = [[bindings::ib_sge::default(); MAX_SGE]; MOST];
+        let mut wrs = [bindings::ib_rdma_wr::default(); MOST];
+        for ((write, wr), list) in writes.iter().zip(&mut wrs).zip(&mut sges) {
+            self.core.fill(write, wr, list)?;
+            wr.wr.__bindgen_anon_1.wr_cqe = block.quiet.get();
+        }
+        Self::hold_rings(ctx, writes)?;
+
+        // Link the chain from its end.
+        let mut first: *mut bindings::ib_send_wr = ptr::null_mut();
+        for (index, wr) in wrs.iter_mut().enumerate().take(writes.len()).rev() {
+            if index == last {
+                wr.wr.__bindgen_anon_1.wr_cqe = ctx.cqe.get();
+                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+                wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED
+                    | bindings::ib_send_flags_IB_SEND_SOLICITED;
+                wr.wr.ex.imm_data = immediate.to_be();
+            }
+            wr.wr.next = first;
+            first = &mut wr.wr;
+        }
+        self.core.post(ctx, first)
     }
 
     /// Takes a slot for the rings of WRITEs.
