@@ -22,10 +22,8 @@ mod tx;
 
 use kernel::{
     impl_has_delayed_work,
-    impl_has_work,
     new_delayed_work,
     new_mutex,
-    new_work,
     prelude::*,
     sync::{
         atomic::{
@@ -36,10 +34,7 @@ use kernel::{
         Mutex,
         SetOnce, //
     },
-    workqueue::{
-        DelayedWork,
-        Work, //
-    }, //
+    workqueue::DelayedWork, //
 };
 
 use crate::{
@@ -295,9 +290,6 @@ pub(crate) struct Connection {
     /// Sends what was held back for more to follow.
     #[pin]
     cork_timer: DelayedWork<Connection, 4>,
-    /// Leaves the link group from a context that may sleep.
-    #[pin]
-    finish_work: Work<Connection, 2>,
     /// Ends the wait for the rest that a peer has sent on its old link.
     #[pin]
     moving_timer: DelayedWork<Connection, 3>,
@@ -313,10 +305,6 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, 3> for Connection { self.moving_timer }
     impl HasDelayedWork<Self, 4> for Connection { self.cork_timer }
     impl HasDelayedWork<Self, 5> for Connection { self.reset_timer }
-}
-
-impl_has_work! {
-    impl HasWork<Self, 2> for Connection { self.finish_work }
 }
 
 impl Connection {
@@ -369,7 +357,6 @@ impl Connection {
                 first_contact,
                 orphan_timer <- new_delayed_work!("smc_cdc::orphan"),
                 cork_timer <- new_delayed_work!("smc_cdc::cork"),
-                finish_work <- new_work!("smc_cdc::finish"),
                 moving_timer <- new_delayed_work!("smc_cdc::moving"),
                 reset_timer <- new_delayed_work!("smc_cdc::reset"),
                 membership,

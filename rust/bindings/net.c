@@ -392,6 +392,23 @@ bool smc_helper_inet_rsk_smc_ok(const struct request_sock *req)
 	return inet_rsk(req)->smc_ok;
 }
 
+/* Connections that wait at a listener: for their last acknowledgement, or to be accepted. */
+u32 smc_helper_listener_waiting(struct sock *sk)
+{
+	return READ_ONCE(sk->sk_ack_backlog) +
+	       reqsk_queue_len(&inet_csk(sk)->icsk_accept_queue);
+}
+
+void smc_helper_tcp_wait_for_data_to_ack(struct sock *sk)
+{
+	inet_csk_enter_pingpong_mode(sk);
+}
+
+void smc_helper_tcp_ack_as_usual(struct sock *sk)
+{
+	inet_csk_exit_pingpong_mode(sk);
+}
+
 void smc_helper_inet_rsk_set_smc_ok(struct request_sock *req, bool ok)
 {
 	inet_rsk(req)->smc_ok = ok;

@@ -2,8 +2,10 @@
 
 //! Connections that have arrived at a listener: those in a handshake, and those that wait for `accept(2)`.
 //!
-//! The listener's work item takes them from the TCP listener. One that does not speak SMC goes straight to those that
-//! wait; of the others each has its handshake in a work item of its own. Together they are no more than the backlog.
+//! Each is taken from the TCP listener by a work item of its own, which is queued when it arrives, and what was left
+//! there by the listener's work item. One that does not speak SMC goes straight to those that wait; of the others each
+//! has its handshake in a work item of its own, which is that one where there is one. Together they are no more than the
+//! backlog.
 
 use kernel::{
     alloc::kvec::PushError,
@@ -216,6 +218,16 @@ impl Deferred {
     }
 }
 
+/// What came of a look at the TCP listener.
+pub(super) enum Taken {
+    /// A connection that needs a handshake.
+    Handshake(Arc<Handshake>),
+    /// A connection that needs none, or was lost.
+    Other,
+    /// No connection, or there is no room.
+    Nothing,
+}
+
 /// What the queue's lock guards.
 struct Queue {
     /// Those that wait for `accept(2)`.
@@ -224,6 +236,8 @@ struct Queue {
     handshakes: KVec<Arc<Handshake>>,
     /// Those that wait for their first bytes.
     deferred: KVec<Deferred>,
+    /// How many are just being taken from the TCP listener.
+    coming: usize,
     /// How many connections there may be, less one, as TCP counts.
     backlog: usize,
     /// Whether the TCP listener may have more, for which there was no room.
@@ -281,6 +295,7 @@ impl AcceptQueue {
                     ready: Fifo::new(),
                     handshakes: KVec::new(),
                     deferred: KVec::new(),
+                    coming: 0,
                     backlog,
                     stalled: false,
                     closed: false,
@@ -338,23 +353,54 @@ impl AcceptQueue {
         sizes: (u32, u32),
         memcg: Option<&MemCg>,
     ) {
-        while self.has_room() {
-            let tcp = match listener.accept() {
-                Ok(tcp) => tcp,
-                Err(err) if err == EAGAIN || err == EINVAL => return,
-                // A connection that was lost on the way is not the listener's end.
-                Err(err) if err == ECONNABORTED => continue,
-                Err(_) => {
-                    // There was no memory: the connection stays where it is, and nobody would say so once more.
-                    fsleep(RETRY);
-                    self.fill_again();
-                    return;
+        loop {
+            match self.take_one(listener, sizes, memcg) {
+                Taken::Handshake(handshake) => {
+                    HANDSHAKES.enqueue(handshake);
                 }
-            };
-            if let Err(err) = self.admit(tcp, sizes, memcg.cloned()) {
-                pr_debug!("a connection could not be admitted: {:?}\n", err);
+                Taken::Nothing => return,
+                Taken::Other => {}
             }
         }
+    }
+
+    /// Takes one connection from the TCP listener, if one is there and there is room. In a work item.
+    pub(super) fn take_one(
+        self: &Arc<Self>,
+        listener: &TcpSocket,
+        sizes: (u32, u32),
+        memcg: Option<&MemCg>,
+    ) -> Taken {
+        if !self.has_room() {
+            return Taken::Nothing;
+        }
+        let accepted = listener.accept();
+        let taken = match accepted {
+            Ok(tcp) => match self.admit(tcp, sizes, memcg.cloned()) {
+                Ok(Some(handshake)) => Taken::Handshake(handshake),
+                Ok(None) => Taken::Other,
+                Err(err) => {
+                    pr_debug!("a connection could not be admitted: {:?}\n", err);
+                    Taken::Other
+                }
+            },
+            Err(err) if err == EAGAIN || err == EINVAL => Taken::Nothing,
+            // A connection that was lost on the way is not the listener's end.
+            Err(err) if err == ECONNABORTED => Taken::Other,
+            Err(_) => {
+                // There was no memory: the connection stays where it is, and nobody would say so once more.
+                fsleep(RETRY);
+                self.fill_again();
+                Taken::Nothing
+            }
+        };
+        let mut queue = self.queue.lock();
+        queue.coming = queue.coming.saturating_sub(1);
+        if let (Some(sk), true) = (&queue.sk, queue.stalled) {
+            // It was counted twice for a moment, or came to nothing: there may be room for another one.
+            sk.queue_work(&HANDSHAKES);
+        }
+        taken
     }
 
     /// Has the listener's work item run once more.
@@ -364,25 +410,30 @@ impl AcceptQueue {
         }
     }
 
-    /// Whether another connection may come; if not, notes that one may be waiting.
+    /// Whether another connection may come, which is counted then; if not, notes that one may be waiting.
     fn has_room(&self) -> bool {
         let mut queue = self.queue.lock();
         let here = queue
             .ready
             .len()
             .saturating_add(queue.handshakes.len())
-            .saturating_add(queue.deferred.len());
+            .saturating_add(queue.deferred.len())
+            .saturating_add(queue.coming);
         queue.stalled = here > queue.backlog;
-        !queue.stalled && !queue.closed
+        let room = !queue.stalled && !queue.closed;
+        if room {
+            queue.coming = queue.coming.saturating_add(1);
+        }
+        room
     }
 
-    /// Sends a new connection on its way. Dropping it resets it.
+    /// Sends a new connection on its way, with the handshake that it needs, if it does. Dropping it resets it.
     fn admit(
         self: &Arc<Self>,
         tcp: TcpSocket,
         (sndbuf, rcvbuf): (u32, u32),
         memcg: Option<MemCg>,
-    ) -> Result {
+    ) -> Result<Option<Arc<Handshake>>> {
         let tcp = Arc::new(tcp, GFP_KERNEL)?;
         if !tcp.peer_has_smc() {
             let way = Way::Tcp {
@@ -390,7 +441,7 @@ impl AcceptQueue {
                 peer_diagnosis: 0,
             };
             self.ready(Child::new(tcp, way));
-            return Ok(());
+            return Ok(None);
         }
         let waker = SockWaker::new()?;
         let wake: Arc<dyn Wake> = waker.clone();
@@ -419,8 +470,7 @@ impl AcceptQueue {
             queue.handshakes.push(handshake.clone(), GFP_KERNEL)?;
             queue.limit();
         }
-        HANDSHAKES.enqueue(handshake);
-        Ok(())
+        Ok(Some(handshake))
     }
 
     /// Hands a connection to `accept(2)`; resets it when the listener has gone or there is no memory.
@@ -589,7 +639,7 @@ impl WorkItem<1> for AcceptQueue {
 
 /// The handshake of one connection.
 #[pin_data]
-struct Handshake {
+pub(super) struct Handshake {
     /// Runs it.
     #[pin]
     work: Work<Self>,
@@ -611,9 +661,16 @@ impl WorkItem for Handshake {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let outcome = smc_clc::server(&this.tcp, &this.setup);
-        this.tcp.forget_option();
-        this.queue.finish(&this, outcome);
+        this.carry_out();
+    }
+}
+
+impl Handshake {
+    /// Has the handshake, and hands the connection on. In a work item.
+    pub(super) fn carry_out(self: &Arc<Self>) {
+        let outcome = smc_clc::server(&self.tcp, &self.setup);
+        self.tcp.forget_option();
+        self.queue.finish(self, outcome);
     }
 }
 

@@ -10,7 +10,11 @@ use core::net::SocketAddr;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Acquire,
+        atomic::{
+            Acquire,
+            Full,
+            Relaxed, //
+        },
         Arc, //
     },
 };
@@ -22,6 +26,7 @@ use crate::{
         Open,
         PeerName,
         Shutdown,
+        Sock,
         SockRef,
         TcpSocket,
         TcpState, //
@@ -207,8 +212,18 @@ fn begin(sk: &Open<'_, SmcSock>, state: &mut State, addr: &Address<'_>) -> Resul
         State::Connecting { tcp, waker },
     )?);
     // What happened before the state changed was not noticed.
-    sk.queue_work(&HANDSHAKES);
+    look_once(sk, &sk.attached()?.tcp);
     Ok(())
+}
+
+/// Lets the work item look at a TCP socket that changed its state while nobody noticed. After a change of mode.
+fn look_once(sk: &Sock<SmcSock>, tcp: &TcpSocket) {
+    // ORDERING: The mode is stored before this looks at the TCP socket, and that changes its state before it wakes those
+    // who look at the mode, with a full barrier in between: one of the two sees the other.
+    sk.in_handshake.xchg(0, Full);
+    if matches!(tcp.state(), TcpState::Open | TcpState::Closed) {
+        sk.queue_work(&HANDSHAKES);
+    }
 }
 
 /// What became of a connect; nothing while it goes on.
@@ -282,6 +297,7 @@ fn drive(sk: &SockRef<SmcSock>, tcp: &Arc<TcpSocket>, waker: Arc<SockWaker>) {
         Err(err) if err == EINVAL => Err(ECONNABORTED),
         Err(err) => Err(err),
         Ok(()) => {
+            sk.in_handshake.store(1, Relaxed);
             let peer = sk.converted.then(|| Peer::of(tcp)).flatten();
             let outcome = handshake(sk, tcp, &waker);
             match peer {
@@ -338,6 +354,7 @@ fn learn(
             let state = sk.state.lock();
             if matches!(*state, State::Connecting { .. }) {
                 tcp.forget_option();
+                sk.in_handshake.store(0, Relaxed);
                 if tcp.connect_again(&peer.name).is_ok() {
                     sk.queue_work(&HANDSHAKES);
                     return None;
@@ -422,6 +439,11 @@ fn finish(
         let _ = SmcSock::transition(sk, &mut state, State::Failed);
         drop(state);
         sk.wake_error();
+    }
+    // ORDERING: As in `look_once`.
+    sk.in_handshake.xchg(0, Full);
+    if sk.mode() == Mode::Smc && tcp.state() == TcpState::Closed {
+        sk.queue_work(&HANDSHAKES);
     }
     sk.wake_state();
     sk.wake_async(events::OUT);

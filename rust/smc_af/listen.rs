@@ -9,11 +9,17 @@ use kernel::{
         atomic::Relaxed,
         Arc, //
     },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    },
 };
 
 use crate::{
     kapi::net::{
         Open,
+        SockRef,
         SocketOps, //
     },
     proto::reason::DeclineReason, //
@@ -23,6 +29,7 @@ use super::{
     accept_queue::{
         AcceptQueue,
         Child,
+        Taken,
         Way, //
     },
     socket::SmcSock,
@@ -137,5 +144,56 @@ fn queue_of(sk: &Open<'_, SmcSock>) -> Result<Option<Arc<AcceptQueue>>> {
         State::Listening { queue, .. } => Ok(Some(queue.clone())),
         State::Tcp { .. } => Ok(None),
         _ => Err(EINVAL),
+    }
+}
+
+/// A connection has arrived at the TCP listener of `sk`. Any context.
+pub(super) fn arrived(sk: &SockRef<SmcSock>) {
+    let arrival = Arc::pin_init(
+        pin_init!(Arrival {
+            work <- new_work!("smc_af::arrival"),
+            sk: sk.clone(),
+        }),
+        GFP_ATOMIC,
+    );
+    match arrival {
+        Ok(arrival) => {
+            HANDSHAKES.enqueue(arrival);
+        }
+        // Without memory the socket's own work item takes it in.
+        Err(_) => sk.queue_work(&HANDSHAKES),
+    }
+}
+
+/// Takes in a connection that has arrived, and has its handshake.
+#[pin_data]
+struct Arrival {
+    /// Runs it.
+    #[pin]
+    work: Work<Self>,
+    /// The listener.
+    sk: SockRef<SmcSock>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self> for Arrival { self.work }
+}
+
+impl WorkItem for Arrival {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let sk = &this.sk;
+        let (tcp, queue) = match &*sk.state.lock() {
+            State::Listening { tcp, queue } => (tcp.clone(), queue.clone()),
+            _ => return,
+        };
+        let taken = queue.take_one(&tcp, sk.buffers(), sk.memcg().as_ref());
+        // The listener may go while the handshake goes on.
+        drop((tcp, queue));
+        drop(this);
+        if let Taken::Handshake(handshake) = taken {
+            handshake.carry_out();
+        }
     }
 }

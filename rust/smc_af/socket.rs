@@ -89,6 +89,8 @@ pub(crate) struct SmcSock {
     pub(super) peer_diagnosis: Atomic<u32>,
     /// The error of the TCP socket that the outer one shows, 0 when it shows none of it.
     shown_err: Atomic<i32>,
+    /// Whether a handshake goes on, which looks after the TCP socket itself.
+    pub(super) in_handshake: Atomic<u32>,
     /// Whether the connection over RDMA has failed, so that the TCP connection has to be reset.
     pub(super) failed: Atomic<u32>,
     /// Whether this listener limits the handshakes in progress.
@@ -133,6 +135,7 @@ impl SmcSock {
             reason: Atomic::new(0),
             peer_diagnosis: Atomic::new(0),
             shown_err: Atomic::new(0),
+            in_handshake: Atomic::new(0),
             failed: Atomic::new(0),
             limit_hs: Atomic::new(limit),
             defer_s: Atomic::new(0),
@@ -476,6 +479,9 @@ impl SocketOps for SmcSock {
 
     fn on_tcp_event(sk: &SockRef<Self>, tcp: &TcpSocket, happened: u32) {
         match sk.mode() {
+            // What it means for the connection is looked at when the handshake is over.
+            Mode::Connecting if sk.in_handshake.load(Relaxed) != 0 => (),
+            Mode::Listening if tcp.state() == TcpState::Listening => super::listen::arrived(sk),
             Mode::Connecting | Mode::Listening => sk.queue_work(&HANDSHAKES),
             Mode::Tcp => {
                 if happened & events::ERR != 0 {

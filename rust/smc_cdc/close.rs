@@ -398,7 +398,7 @@ impl Connection {
         };
         self.wake(|w| w.state());
         if over {
-            self.finish_later();
+            self.finish();
         }
     }
 
@@ -468,19 +468,11 @@ impl Connection {
             self.wake(|w| w.state());
         }
         if then.over {
-            self.finish_later();
+            self.finish();
         }
     }
 
-    /// Leaves the link group soon, from a work item.
-    pub(super) fn finish_later(&self) {
-        let me = self.core.lock().me.clone();
-        if let Some(me) = me {
-            QUEUE.enqueue::<Connection, 2>(me);
-        }
-    }
-
-    /// Leaves the table of the link group: no callback comes any more. Done once.
+    /// Leaves the table of the link group: no callback comes any more. Done once. Any context.
     pub(super) fn finish(&self) {
         let (me, bound, peer) = {
             let mut core = self.core.lock();
@@ -530,15 +522,6 @@ impl WorkItem<1> for Connection {
         if let Some(then) = then {
             this.run_actions(then);
         }
-    }
-}
-
-impl WorkItem<2> for Connection {
-    type Pointer = Arc<Connection>;
-
-    /// The connection is over.
-    fn run(this: Arc<Connection>) {
-        this.finish();
     }
 }
 

@@ -227,7 +227,7 @@ impl Connection {
             self.wake(|w| w.state());
         }
         if then.over {
-            self.finish_later();
+            self.finish();
         }
     }
 

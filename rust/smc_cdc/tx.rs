@@ -259,7 +259,7 @@ impl Connection {
             self.wake(|w| w.writable());
         }
         if over {
-            self.finish_later();
+            self.finish();
         }
     }
 }

@@ -110,7 +110,7 @@ fn is_asking(value: *mut c_void) -> bool {
         .any(|tag| tag.value() == value)
 }
 
-/// How many accepted connections may wait for a handshake at a listener that limits them.
+/// How many connections may be in a handshake, or on their way to one, at a listener that limits them.
 pub const LISTENER_LIMIT: u32 = 16;
 
 /// The bit in `sk_user_data` that keeps a tag from being copied to children.
@@ -366,7 +366,14 @@ impl TcpSocket {
         let mut tag = user_data(sk).load(Relaxed);
         while is_tag(tag) {
             match user_data(sk).cmpxchg(tag, ptr::null_mut(), Full) {
-                Ok(_) => break,
+                Ok(_) => {
+                    if tag == SEEN.value() {
+                        // The handshake is over.
+                        // SAFETY: The sock is valid and locked.
+                        unsafe { bindings::tcp_ack_as_usual(sk) };
+                    }
+                    break;
+                }
                 Err(now) => tag = now,
             }
         }
@@ -511,7 +518,10 @@ unsafe extern "C" fn sk_rx_dst_set<const KIND: usize>(
     let header = unsafe { received_header(skb) };
     if syn_and_ack(header) == (true, true) && offered(header) {
         // Only of a socket whose SYN had the option: others may echo what they do not know.
-        let _ = user_data(sk).cmpxchg(SENT.value(), SEEN.value(), Full);
+        let agreed = user_data(sk).cmpxchg(SENT.value(), SEEN.value(), Full);
+        if agreed.is_ok() {
+            wait_for_data_to_ack(sk);
+        }
     }
     restore_operations(sk);
 }
@@ -546,8 +556,8 @@ fn has_enough(listener: *mut bindings::sock) -> bool {
     if tag != LIMITED.value() {
         return tag == PAUSED.value();
     }
-    // SAFETY: The sock is valid; a plain number, read without a lock.
-    let waiting = unsafe { ptr::read_volatile(&raw const (*listener).sk_ack_backlog) };
+    // SAFETY: The sock is valid, and a listener.
+    let waiting = unsafe { bindings::listener_waiting(listener) };
     waiting >= LISTENER_LIMIT
 }
 
@@ -615,9 +625,19 @@ unsafe extern "C" fn syn_recv_sock<const KIND: usize>(
     let (syn, _) = syn_and_ack(unsafe { received_header(skb) });
     if own && has_listener && agreed && !syn {
         // Somebody may have attached to the child already.
-        let _ = user_data(child).cmpxchg(ptr::null_mut(), SEEN.value(), Full);
+        let free = user_data(child).cmpxchg(ptr::null_mut(), SEEN.value(), Full);
+        if free.is_ok() {
+            wait_for_data_to_ack(child);
+        }
     }
     child
+}
+
+/// Lets acknowledgements wait for a moment: both ends of a handshake answer at once, so that they go with the answers.
+/// Under the sock's lock.
+fn wait_for_data_to_ack(sk: *mut bindings::sock) {
+    // SAFETY: The callers have a valid TCP sock, which is locked.
+    unsafe { bindings::tcp_wait_for_data_to_ack(sk) };
 }
 
 /// The output hook: adds the option to SYN and SYN-ACK of sockets that asked for it.
