@@ -616,13 +616,18 @@ impl Link {
         self.needs(self.registrar.register(region))
     }
 
-    /// Makes the key of a region invalid and gives it a fresh one that is valid, and waits for that. In a work item.
+    /// Makes the keys of regions invalid and gives them fresh ones that are valid, and waits for that; `renewed` is told
+    /// of each with which that went well. In a work item.
     ///
     /// # Errors
     ///
     /// As [`register`](Self::register).
-    pub(super) fn renew(self: &Arc<Self>, region: &Arc<Mr>) -> Result {
-        self.needs(self.registrar.renew(region))
+    pub(super) fn renew(
+        self: &Arc<Self>,
+        regions: &[Arc<Mr>],
+        renewed: impl FnMut(usize),
+    ) -> Result {
+        self.needs(self.registrar.renew(regions, renewed))
     }
 
     /// Makes the key of a region invalid, and waits for that. In a work item.

@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Operations that run at the same time.
-const SLOTS: usize = 4;
+const SLOTS: usize = 8;
 
 /// How long an operation may take, with the wait for a slot.
 const OPERATION_MS: u32 = 5000;
@@ -148,13 +148,54 @@ impl Registrar {
         self.run(|qp, slot| qp.post_register(slot, region))
     }
 
-    /// Makes the key of a region invalid and registers it under a fresh one, and waits for that. In a work item.
+    /// Makes the keys of regions invalid and registers them under fresh ones, several at the same time, and waits for
+    /// that; `renewed` is told of each with which that went well. In a work item.
     ///
     /// # Errors
     ///
-    /// As [`register`](Self::register).
-    pub(super) fn renew(&self, region: &Arc<Mr>) -> Result {
-        self.run(|qp, slot| qp.post_renew(slot, region))
+    /// As [`register`](Self::register); some may have been renewed nevertheless.
+    pub(super) fn renew(&self, regions: &[Arc<Mr>], mut renewed: impl FnMut(usize)) -> Result {
+        let deadline = Deadline::after(OPERATION_MS);
+        let mut mine = [None; SLOTS];
+        let mut waiting = regions.iter().enumerate().peekable();
+        let mut state = self.state.lock();
+        loop {
+            for (slot, place) in mine.iter_mut().enumerate() {
+                if let (Some(index), Some(Use::Done(ok))) = (*place, state.slots.get(slot)) {
+                    if *ok {
+                        renewed(index);
+                    }
+                    // The caller has a reference, so that this does not drop the region.
+                    let _ = state.qp.as_ref().and_then(|qp| qp.take_region(slot));
+                    state.replace(slot, Use::Free);
+                    *place = None;
+                }
+                if state.slots.get(slot) == Some(&Use::Free) {
+                    if let Some((index, region)) = waiting.next() {
+                        state
+                            .qp
+                            .as_ref()
+                            .ok_or_else(gone)?
+                            .post_renew(slot, region)?;
+                        state.replace(slot, Use::Posted);
+                        *place = Some(index);
+                    }
+                }
+            }
+            // When the link goes meanwhile, the queue pair keeps the regions until it is destroyed.
+            if state.qp.is_none() {
+                return Err(gone());
+            }
+            if waiting.peek().is_none() && mine.iter().all(Option::is_none) {
+                break;
+            }
+            // The slots stay taken: what was posted may still come back.
+            let left = deadline.left().ok_or(ETIMEDOUT)?;
+            let _ = self.event.wait_interruptible_timeout(&mut state, left);
+        }
+        drop(state);
+        self.event.notify_all();
+        Ok(())
     }
 
     /// Makes the key of a region invalid, and waits for that. In a work item.
@@ -212,8 +253,15 @@ impl Registrar {
 
     /// An operation has ended. Softirq.
     fn on_done(&self, slot: usize, ok: bool) {
-        self.state.lock().replace(slot, Use::Done(ok));
-        self.event.notify_all();
+        let under_way = {
+            let mut state = self.state.lock();
+            state.replace(slot, Use::Done(ok));
+            state.slots.contains(&Use::Posted)
+        };
+        // They end at about the same time, and whoever waits is woken once.
+        if !under_way {
+            self.event.notify_all();
+        }
     }
 
     /// Destroys the queue pair and ends all waits. May sleep.

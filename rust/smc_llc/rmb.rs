@@ -442,8 +442,12 @@ impl LinkGroup {
             return;
         }
         self.forget_at_peer(&returned);
+        // Without memory none is kept.
+        let renewed = self.renew(&returned).unwrap_or_default();
+        let mut renewed = renewed.iter().copied();
         for memory in &returned {
-            if self.renew(memory).is_err() {
+            let kept = renewed.next().unwrap_or(false) && self.keep(memory).is_ok();
+            if !kept {
                 self.drop_rmb(memory);
             }
         }
@@ -502,47 +506,90 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// Gives an RMB fresh keys, and makes those valid where the old ones were.
+    /// Gives RMBs fresh keys, which are valid where the old ones were, as many as the next connections may want; the others
+    /// have no valid key afterwards. Says of each whether it can be used again.
     ///
     /// # Errors
     ///
-    /// When that fails, or a link goes: its device may still look at the region.
-    fn renew_keys(&self, memory: &RmbMemory) -> Result {
-        for link in self.links() {
-            let column = link.column();
-            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
-                continue;
-            };
-            match key.load(Acquire) {
-                KEY_ON => link.renew(&region)?,
-                KEY_OFF => region.fresh_key(),
-                _ => return Err(EBUSY),
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the keys of an RMB invalid and keeps the RMB for the next connection.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be used again, for whatever reason.
-    fn renew(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
-        let spare = self
+    /// `ENOMEM`.
+    fn renew(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) -> Result<KVec<bool>> {
+        let mut kept = KVec::with_capacity(memories.len(), GFP_KERNEL)?;
+        let mut spare = self
             .rings
             .lock()
             .rmbs
             .iter()
             .filter(|m| m.owner.load(Relaxed) == SPARE)
             .count();
-        let worn = (0..LINK_SLOTS)
-            .filter_map(|column| memory.region(column))
-            .any(|region| region.is_worn());
-        if worn || spare >= SPARE_RMBS || !self.is_alive() {
-            self.make_invalid(memory)?;
-            return Err(ENOSPC);
+        for memory in memories {
+            let worn = (0..LINK_SLOTS)
+                .filter_map(|column| memory.region(column))
+                .any(|region| region.is_worn());
+            let keep = !worn && spare < SPARE_RMBS && self.is_alive();
+            if keep {
+                spare = spare.saturating_add(1);
+            } else {
+                // When that fails the link ends, and the key with it.
+                let _ = self.make_invalid(memory);
+            }
+            kept.push(keep, GFP_KERNEL)?;
         }
-        self.renew_keys(memory)?;
+        for link in self.links() {
+            self.renew_on(&link, memories, &mut kept)?;
+        }
+        Ok(kept)
+    }
+
+    /// Gives RMBs fresh keys on a link. None is `kept` with which that fails, as its device may still look at the region.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn renew_on(
+        &self,
+        link: &Arc<Link>,
+        memories: &[Arc<RmbMemory>],
+        kept: &mut KVec<bool>,
+    ) -> Result {
+        let column = link.column();
+        let mut places = KVec::with_capacity(memories.len(), GFP_KERNEL)?;
+        let mut regions = KVec::with_capacity(memories.len(), GFP_KERNEL)?;
+        for (place, memory) in memories.iter().enumerate() {
+            let Some(keep) = kept.get_mut(place).filter(|keep| **keep) else {
+                continue;
+            };
+            let (Some(region), Some(key)) = (memory.region(column), memory.keys.get(column)) else {
+                continue;
+            };
+            match key.load(Acquire) {
+                KEY_ON => {
+                    *keep = false;
+                    places.push(place, GFP_KERNEL)?;
+                    regions.push(region, GFP_KERNEL)?;
+                }
+                KEY_OFF => region.fresh_key(),
+                _ => *keep = false,
+            }
+        }
+        if regions.is_empty() {
+            return Ok(());
+        }
+        // Those that were not renewed are told by that.
+        let _ = link.renew(&regions, |index| {
+            let place = places.get(index).copied().unwrap_or(usize::MAX);
+            if let Some(keep) = kept.get_mut(place) {
+                *keep = true;
+            }
+        });
+        Ok(())
+    }
+
+    /// Keeps an RMB with fresh keys for the next connection.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be used again, for whatever reason.
+    fn keep(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
         // Nobody can write any more who could before.
         memory.ring.clear();
         // The keys are made valid and told to the peer now: the next connection waits for neither.
