@@ -98,6 +98,19 @@ void smc_helper_init_irq_work(struct irq_work *work,
 	init_irq_work(work, func);
 }
 
+/* What the network interface of a port shows; false if there is none. */
+bool smc_helper_rdma_port_interface(struct ib_device *device, u32 port, u32 *mtu, bool *up)
+{
+	struct net_device *ndev = ib_device_get_netdev(device, port);
+
+	if (!ndev)
+		return false;
+	*mtu = READ_ONCE(ndev->mtu);
+	*up = netif_running(ndev) && netif_carrier_ok(ndev);
+	dev_put(ndev);
+	return true;
+}
+
 bool smc_helper_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);

@@ -301,29 +301,35 @@ pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReaso
     let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
     let interface = interface_network(&ctx, net, &ends);
     let mut best: Option<Start> = None;
-    for (device, port, gids, mtu) in ports(net) {
-        let Some(gid) = device.find_gid(port, gids, net, &ends) else {
-            continue;
-        };
-        let candidate = Port {
-            usable: true,
-            id: port_network(&ctx, &device, port),
-            // Its GID is one of the connection's own network.
-            own: true,
-        };
-        if !serves(interface, &candidate) {
-            continue;
+    // The GID of the address itself is better than one of its network, and is found without looking at every entry.
+    for own in [true, false] {
+        for (device, port, gids, mtu) in ports(net) {
+            let found = match own {
+                true => device.find_own_gid(port, net, &ends),
+                false => device.find_gid_around(port, gids, net, &ends),
+            };
+            let Some(gid) = found else {
+                continue;
+            };
+            let candidate = Port {
+                usable: true,
+                id: port_network(&ctx, &device, port),
+                // Its GID is one of the connection's own network.
+                own: true,
+            };
+            let own = own || rdma::gid_of(ends.local()) == gid.gid;
+            if serves(interface, &candidate) && (own || best.is_none()) {
+                best = Some(Start {
+                    device: device.device().clone(),
+                    port,
+                    gid,
+                    mtu,
+                    ctx: ctx.clone(),
+                });
+            }
         }
-        // The GID of the address itself is better than one of its network.
-        let exact = rdma::gid_of(ends.local()) == gid.gid;
-        if exact || best.is_none() {
-            best = Some(Start {
-                device: device.device().clone(),
-                port,
-                gid,
-                mtu,
-                ctx: ctx.clone(),
-            });
+        if best.is_some() {
+            break;
         }
     }
     let start = best.ok_or(DeclineReason::NOSMCRDEV)?;

@@ -19,6 +19,7 @@ use kernel::{
         to_result, //
     },
     ffi::c_void,
+    new_mutex,
     prelude::*,
     str::CStr,
     sync::{
@@ -30,7 +31,8 @@ use kernel::{
             Release, //
         },
         rcu,
-        Arc, //
+        Arc,
+        Mutex, //
     },
     types::Opaque, //
 };
@@ -105,6 +107,28 @@ pub struct Device {
     handler: Opaque<bindings::ib_event_handler>,
     /// Whom to tell of events.
     on_event: fn(&Arc<Device>, DeviceEvent),
+    /// How many events there were.
+    events: Atomic<u32>,
+    /// What was last learned of the first ports. Nothing is taken inside.
+    #[pin]
+    seen: Mutex<[Option<Seen>; SEEN_PORTS]>,
+}
+
+/// How many ports are remembered.
+const SEEN_PORTS: usize = 4;
+
+/// What was learned of a port that can be used. It holds as long as nothing happens to the device and the port's network
+/// interface looks the same.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// How many events there were before.
+    events: u32,
+    /// MTU of the interface.
+    interface_mtu: u32,
+    /// What the device said.
+    state: PortState,
+    /// It has said so twice. Once may have been while the interface changed, and what the interface shows was newer.
+    sure: bool,
 }
 
 // SAFETY: The C device may be used from any task; the rest are atomics and locks.
@@ -190,6 +214,7 @@ impl Device {
         // SAFETY: The registration holds a reference of the `Arc` until the handler is unregistered, and that waits
         // for running handlers. `ManuallyDrop` leaves the reference where it is.
         let device = core::mem::ManuallyDrop::new(unsafe { Arc::from_raw(device) });
+        device.events.fetch_add(1, Full);
         (device.on_event)(&device, what);
     }
 }
@@ -243,7 +268,7 @@ pub struct Limits {
 }
 
 /// State of a port.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortState {
     /// Up, with Ethernet below.
     pub usable: bool,
@@ -301,8 +326,44 @@ impl DeviceUse {
         }
     }
 
-    /// Asks for the state of a port. May sleep.
+    /// The state of a port. May sleep.
+    ///
+    /// Drivers of Ethernet devices ask the port's network interface, under a lock that the whole machine shares: what
+    /// they said is remembered as long as the interface looks the same.
     pub fn port(&self, port: u32) -> Result<PortState> {
+        let events = self.device.events.load(Acquire);
+        let (mut interface_mtu, mut up) = (0, false);
+        // SAFETY: By the type invariant the device is valid; the RDMA core checks the port number, and both outputs are
+        // valid for the call.
+        let has_interface =
+            unsafe { bindings::rdma_port_interface(self.raw(), port, &mut interface_mtu, &mut up) };
+        let place = usize::try_from(port).ok().and_then(|n| n.checked_sub(1));
+        let place = place.filter(|_| has_interface);
+        let before = place.and_then(|n| *self.device.seen.lock().get(n)?);
+        let before = before.filter(|b| b.events == events && b.interface_mtu == interface_mtu);
+        if let Some(seen) = before.filter(|b| b.sure) {
+            return Ok(PortState {
+                usable: up,
+                ..seen.state
+            });
+        }
+        let state = self.query_port(port)?;
+        if let Some(n) = place.filter(|_| state.usable) {
+            let seen = Seen {
+                events,
+                interface_mtu,
+                state,
+                sure: before.is_some_and(|b| b.state == state),
+            };
+            if let Some(place) = self.device.seen.lock().get_mut(n) {
+                *place = Some(seen);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Asks the device for the state of a port. May sleep.
+    fn query_port(&self, port: u32) -> Result<PortState> {
         let mut attr = bindings::ib_port_attr::default();
         // SAFETY: By the type invariant the device is valid; the RDMA core checks the port number.
         to_result(unsafe { bindings::ib_query_port(self.raw(), port, &mut attr) })?;
@@ -322,11 +383,29 @@ impl DeviceUse {
         unsafe { bindings::rdma_dev_access_netns(self.raw(), net.as_net().as_ptr()) }
     }
 
-    /// The RoCE v2 GID of `port` for connections between two ends in `net`.
-    ///
-    /// Best is the GID of our address itself; else a GID of a network interface in `net` that has an address in whose
-    /// subnet ours lies.
-    pub fn find_gid(
+    /// The RoCE v2 GID of `port` of our address itself, if its interface is in `net` and the address says which.
+    pub fn find_own_gid(&self, port: u32, net: &impl AsNet, ends: &Ends) -> Option<GidEntry> {
+        if ends.via().is_some() {
+            return None;
+        }
+        let local = ends.local();
+        let own = bindings::ib_gid { raw: gid_of(local) };
+        // SAFETY: The device is valid by the type invariant, the GID for the call; a null interface means any.
+        let found = unsafe {
+            bindings::rdma_find_gid_by_port(
+                self.raw(),
+                &own,
+                bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
+                port,
+                ptr::null_mut(),
+            )
+        };
+        GidRef::new(found)?.entry(net, local, false)
+    }
+
+    /// A RoCE v2 GID of `port` of a network interface in `net` that has an address in whose subnet ours lies. Looks at
+    /// the whole table.
+    pub fn find_gid_around(
         &self,
         port: u32,
         gids: u32,
@@ -334,22 +413,6 @@ impl DeviceUse {
         ends: &Ends,
     ) -> Option<GidEntry> {
         let local = ends.local();
-        if ends.via().is_none() {
-            let own = bindings::ib_gid { raw: gid_of(local) };
-            // SAFETY: The device is valid by the type invariant, the GID for the call; a null interface means any.
-            let found = unsafe {
-                bindings::rdma_find_gid_by_port(
-                    self.raw(),
-                    &own,
-                    bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
-                    port,
-                    ptr::null_mut(),
-                )
-            };
-            if let Some(entry) = GidRef::new(found).and_then(|gid| gid.entry(net, local, false)) {
-                return Some(entry);
-            }
-        }
         self.entries(port, gids, net, local, true)
             .find(|entry| match ends.via() {
                 // Such an address may be there once for each interface.
@@ -638,6 +701,8 @@ impl<C: Client> ClientRegistration<C> {
                         unsafe { slot.write(handler) };
                     }),
                     on_event: C::event,
+                    events: Atomic::new(0),
+                    seen <- new_mutex!([None; SEEN_PORTS], "Device::seen"),
                 }),
                 GFP_KERNEL,
             )?;
