@@ -144,15 +144,23 @@ def counting():
             write(f"!hist:keys={field}", "events", event, "trigger")
 
 
+def namespaces():
+    """The names of those that there are."""
+    listed = subprocess.run(["ip", "netns", "list"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return {line.split()[0] for line in listed.splitlines()}
+
+
 @contextlib.contextmanager
 def namespace(environment):
-    """One to run in. When it goes, so do those that the program left, and all RDMA devices in them."""
+    """One to run in. When it goes, so do those that the program left, and all RDMA devices in them; not those that were
+    there before.
+    """
+    others = namespaces()
     subprocess.run(["ip", "netns", "add", NAMESPACE], env=environment, check=True)
     try:
         yield
     finally:
-        for line in subprocess.run(["ip", "netns", "list"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
-            left = line.split()[0]
+        for left in namespaces() - others:
             pids = subprocess.run(["ip", "netns", "pids", left], check=True, stdout=subprocess.PIPE, text=True).stdout
             for pid in map(int, pids.split()):
                 with contextlib.suppress(ProcessLookupError):

@@ -440,7 +440,8 @@ impl DeviceUse {
 }
 
 impl DeviceUse {
-    /// A RoCE v2 GID of `port` in `net`, of the same kind, for a peer at `near`, and whether a subnet of its interface contains that.
+    /// A RoCE v2 GID of `port` in `net` for a peer at `near`, of the kind of that address, and whether a subnet of its
+    /// interface contains it.
     ///
     /// Best is one where it does; else the first one.
     pub fn find_gid_near(
