@@ -28,7 +28,11 @@ tap_start $(($("$here/apps_cases.py" "$role" --count "${chosen[@]}") + 1))
 pair_device_up
 tap_from "$here/apps_cases.py" "$role" "${chosen[@]}"
 [[ -n ${SMC_PRELOAD-} ]] || echo 0 >/proc/sys/net/smc/tcp2smc
-log_check apps_no_message_above_notice
+if [[ -z ${SMC_PRELOAD-} ]]; then
+	log_check apps_no_message_above_notice
+else
+	tap_result skip apps_no_message_above_notice "what another implementation says to the log is its own"
+fi
 vm-barrier apps-end
 rdma link delete rxe0
 tap_end
