@@ -326,6 +326,59 @@ static void many_tiny_writes_arrive(void)
 	pair_close(&p);
 }
 
+/* Packets that `writes` sends of a byte take on a wire that answers late; TCP_NODELAY was set on both ends before. */
+static long long packets_of(int writes, int nodelay)
+{
+	struct sockaddr_storage ss;
+	int l = listen_at(&v4, 0, &ss), c = sock_at(CLIENT, SMC4, 0), s;
+	socklen_t len = target(&v4, addr_port(&ss), &ss);
+	long long before;
+	char byte;
+
+	CHECK_OK(setsockopt(l, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay)));
+	CHECK_OK(setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay)));
+	CHECK_OK(connect(c, (struct sockaddr *)&ss, len));
+	s = CHECK_OK(accept(l, NULL, NULL));
+	check_mode(c, SMC_RS_MODE_SMCR);
+	before = dev_counter(CLIENT, "sent_pkts") + dev_counter(SERVER, "sent_pkts");
+	for (int i = 0; i < writes; i++) {
+		send_all(c, "c", 1);
+		send_all(s, "s", 1);
+	}
+	for (int i = 0; i < writes; i++) {
+		recv_all(c, &byte, 1);
+		recv_all(s, &byte, 1);
+	}
+	before = dev_counter(CLIENT, "sent_pkts") + dev_counter(SERVER, "sent_pkts") - before;
+	close(c);
+	close(s);
+	close(l);
+	return before;
+}
+
+/* Small data does not wait for what was sent before it, at either end. */
+static void nodelay_from_before_the_connection_counts(void)
+{
+	enum { WRITES = 30 };
+
+	struct pair p;
+	long long with, without;
+
+	if (sh("modprobe -q sch_netem && tc -V >/dev/null"))
+		SKIP("needs tc and sch_netem");
+	p = smcr_pair(&v4);
+	wires_begin(BOTH_SIDES, 1);
+	wires_set(BOTH_SIDES, 1, "delay 100ms");
+	without = packets_of(WRITES, 0);
+	with = packets_of(WRITES, 1);
+	wires_set(BOTH_SIDES, 1, "delay 0ms");
+	wires_end(BOTH_SIDES, 1);
+	note("%lld packets with TCP_NODELAY, %lld without", with, without);
+	CHECK(with >= 2 * WRITES);
+	CHECK(without < with);
+	pair_close(&p);
+}
+
 static void full_ring_blocks_and_reopens(void)
 {
 	struct pair p = smcr_pair(&v4);
@@ -1530,6 +1583,7 @@ static const struct test_case cases[] = {
 	CASE_LIMIT(edge_triggered_arrives, 40),
 	CASE_LIMIT(ping_pong_of_small_messages_arrives, 40),
 	CASE(many_tiny_writes_arrive),
+	CASE_LIMIT(nodelay_from_before_the_connection_counts, 40),
 	CASE(full_ring_blocks_and_reopens),
 	CASE(receive_flags_work),
 	CASE(peek_and_waitall_across_wrap_are_right),

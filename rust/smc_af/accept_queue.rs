@@ -95,6 +95,8 @@ pub(crate) struct Child {
     tcp: Option<Arc<TcpSocket>>,
     /// How it goes on.
     way: Way,
+    /// Whether TCP_CORK is on at its listener.
+    corked: bool,
 }
 
 impl Child {
@@ -103,7 +105,20 @@ impl Child {
         Self {
             tcp: Some(tcp),
             way,
+            corked: false,
         }
+    }
+
+    /// The connection with what its listener does not have set on the TCP socket.
+    pub(super) fn corked(self, corked: bool) -> Self {
+        let mut child = self;
+        child.corked = corked;
+        child
+    }
+
+    /// Whether TCP_CORK is on.
+    pub(super) fn is_corked(&self) -> bool {
+        self.corked
     }
 
     /// Its TCP socket, if it was not taken.

@@ -405,6 +405,7 @@ fn finish(
                 report: Report::Due,
             };
             let entered = SmcSock::transition(sk, &mut state, to);
+            SmcSock::hand_options_to(&state);
             drop(state);
             if entered.is_err() {
                 // The socket was closed meanwhile.

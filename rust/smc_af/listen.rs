@@ -125,7 +125,7 @@ pub(super) fn accept(sk: Open<'_, SmcSock>, nonblocking: bool) -> Result<Child> 
             return Some(Err(err));
         }
         if let Some(child) = queue.pop().transpose() {
-            return Some(child);
+            return Some(child.map(|child| child.corked(sk.corked.load(Relaxed) != 0)));
         }
         match &*sk.state.lock() {
             State::Listening { queue: now, .. } if Arc::ptr_eq(now, &queue) => None,

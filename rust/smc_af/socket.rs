@@ -203,9 +203,25 @@ impl SmcSock {
         trace::fallback(sk, tcp, reason.code());
         drop(Self::transition(sk, state, State::Tcp { report })?);
         sk.mirror(tcp, true);
+        Self::hand_ways_to(sk, tcp);
+        Ok(())
+    }
+
+    /// From now on the application reads from and writes to `tcp`, which does so in the ways that were set. May sleep.
+    fn hand_ways_to(sk: &Sock<Self>, tcp: &TcpSocket) {
         sk.hand_peek_offset_to(tcp);
         sk.hand_rcvlowat_to(tcp);
-        Ok(())
+        if sk.corked.load(Relaxed) != 0 {
+            tcp.set_cork(true);
+        }
+    }
+
+    /// The connection follows what is set on the TCP socket. The state is locked, so that no later setting is undone.
+    pub(super) fn hand_options_to(state: &State) {
+        if let State::Smc { tcp, conn, .. } = state {
+            conn.set_nodelay(tcp.has_nodelay());
+            conn.set_oob_inline(tcp.has_oob_inline());
+        }
     }
 
     /// The socket reports the sizes of the rings that it got.
@@ -336,6 +352,8 @@ impl SocketOps for SmcSock {
         tcp.show_file(sk);
         sk.set_state_number(1);
         sk.mirror(&tcp, true);
+        sk.corked.store(u32::from(pending.is_corked()), Relaxed);
+        Self::hand_options_to(&sk.state.lock());
         Self::show_err(sk, &tcp);
         if let Way::Smc { conn, waker } = pending.way() {
             Self::show_rings(sk, conn);
@@ -349,8 +367,7 @@ impl SocketOps for SmcSock {
             if reason != 0 {
                 trace::fallback(sk, &tcp, reason);
             }
-            sk.hand_peek_offset_to(&tcp);
-            sk.hand_rcvlowat_to(&tcp);
+            Self::hand_ways_to(sk, &tcp);
         }
         *sk.inner.lock() = Some(tcp.clone());
         // From here on the connection is not reset with `pending`.

@@ -3,8 +3,9 @@
 //! `setsockopt(2)`, `getsockopt(2)` and `ioctl(2)`.
 //!
 //! Every option is set on the TCP socket, which checks it and needs it if the connection falls back. `SOL_SOCKET` options
-//! are mirrored on the outer sock, as the kernel's own code looks for them there. What says how the application reads,
-//! `SO_RCVLOWAT` and `SO_PEEK_OFF`, stays there until it reads from the TCP socket: the handshake does so before.
+//! are mirrored on the outer sock, as the kernel's own code looks for them there. What says how the application reads and
+//! writes, `SO_RCVLOWAT`, `SO_PEEK_OFF` and `TCP_CORK`, stays there until it does so on the TCP socket: the handshake does
+//! before.
 
 use kernel::{
     ffi::c_int,
@@ -115,11 +116,11 @@ pub(super) fn set(
     match (level, name) {
         (SOL_TCP, TCP_NODELAY) => {
             let on = value.read_int()? != 0;
-            if let Ok(conn) = SmcSock::connection(&sk) {
-                if on {
-                    sk.ctx.stats().bump(Counter::NODELAY);
-                }
-                conn.set_nodelay(on);
+            SmcSock::hand_options_to(&sk.state.lock());
+            if let (true, Ok(conn)) = (on, SmcSock::connection(&sk)) {
+                sk.ctx.stats().bump(Counter::NODELAY);
+                // What was held back is sent.
+                conn.push();
             }
         }
         (SOL_TCP, TCP_ULP) => fall_back_for_option(sk)?,
@@ -133,7 +134,16 @@ pub(super) fn set(
         }
         (SOL_TCP, TCP_CORK) => {
             let on = value.read_int()? != 0;
+            let tcp = &sk.attached()?.tcp;
             sk.corked.store(u32::from(on), Relaxed);
+            if sk.mode() != Mode::Tcp {
+                // No message of the handshake is held back.
+                tcp.set_cork(false);
+            }
+            if on && sk.mode() == Mode::Tcp {
+                // It may have become one of TCP in between.
+                tcp.set_cork(true);
+            }
             if on && sk.mode() == Mode::Smc {
                 sk.ctx.stats().bump(Counter::CORK);
             }
@@ -150,12 +160,7 @@ pub(super) fn set(
                 sk.hand_rcvlowat_to(tcp);
             }
         }
-        (SOL_SOCKET, SO_OOBINLINE) => {
-            let on = value.read_int()? != 0;
-            if let Ok(conn) = SmcSock::connection(&sk) {
-                conn.set_oob_inline(on);
-            }
-        }
+        (SOL_SOCKET, SO_OOBINLINE) => SmcSock::hand_options_to(&sk.state.lock()),
         _ => (),
     }
     Ok(())
@@ -172,6 +177,9 @@ pub(super) fn get(
         (SOL_SMC, SMC_LIMIT_HS) => out.write_int(i32::from(sk.limit_hs.load(Relaxed) != 0)),
         (SOL_SMC, SMC_RS_INFO) => out.write(info::of(sk).as_bytes()),
         (SOL_SMC, _) => Err(ENOPROTOOPT),
+        (SOL_TCP, TCP_CORK) if sk.mode() != Mode::Tcp => {
+            out.write_int(i32::from(sk.corked.load(Relaxed) != 0))
+        }
         _ => SmcSock::forward(sk, |tcp| tcp.get_option(level, name, out)),
     }
 }

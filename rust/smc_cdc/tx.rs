@@ -180,12 +180,9 @@ impl Connection {
             .map_or((0, 0), |conn| (conn.unfinished(), conn.unsent()))
     }
 
-    /// Switches TCP_NODELAY; turning it on sends what was held back.
+    /// Switches TCP_NODELAY for what is sent from here on.
     pub(crate) fn set_nodelay(&self, on: bool) {
         self.core.lock().nodelay = on;
-        if on {
-            self.push();
-        }
     }
 
     /// Sends all that is due: data, consumer updates, close flags. Never sleeps, runs in any context but hard-irq.

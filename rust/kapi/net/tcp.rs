@@ -515,6 +515,24 @@ impl TcpSocket {
         unsafe { super::sock::has_flag(self.sk(), bindings::sock_flags_SOCK_ZEROCOPY) }
     }
 
+    /// Whether `TCP_NODELAY` is on. Does not sleep.
+    pub fn has_nodelay(&self) -> bool {
+        // SAFETY: By the type invariant the sock is valid, and one of TCP.
+        unsafe { bindings::sk_has_nodelay(self.sk()) }
+    }
+
+    /// Whether `SO_OOBINLINE` is on. Does not sleep.
+    pub fn has_oob_inline(&self) -> bool {
+        // SAFETY: By the type invariant the sock is valid.
+        unsafe { super::sock::has_flag(self.sk(), bindings::sock_flags_SOCK_URGINLINE) }
+    }
+
+    /// Switches `TCP_CORK`; turning it off sends what was held back. May sleep.
+    pub fn set_cork(&self, on: bool) {
+        // SAFETY: By the type invariant the sock is valid, and one of TCP; this is a task that may sleep.
+        unsafe { bindings::sk_set_cork(self.sk(), on) };
+    }
+
     /// Prepares the report that `size` bytes, sent with `MSG_ZEROCOPY`, were copied.
     ///
     /// # Errors
