@@ -81,12 +81,10 @@ class Tcp:
         self.wire.send(self.frame + ip + tcp)
         self.seq += len(data) + bool(flags & SYN) + bool(flags & FIN)
 
-    def take(self):
+    def take(self, patience=20):
         """The next segment to us: its flags and options; its data are kept and answered."""
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            if not select.select([self.wire], [], [], 1)[0]:
-                continue
+        end = time.monotonic() + patience
+        while select.select([self.wire], [], [], max(0, end - time.monotonic()))[0]:
             packet, where = self.wire.recvfrom(65536)
             ip = packet[14:]
             if where[2] == socket.PACKET_OUTGOING or ip[9] != 6:
@@ -136,6 +134,15 @@ class Tcp:
 
     def send(self, data):
         self.segment(PSH | ACK, data)
+
+    def there(self):
+        """The flags of all segments that have come by now; their data are kept."""
+        flags = 0
+        try:
+            while True:
+                flags |= self.take(0)[0]
+        except TimeoutError:
+            return flags
 
     def close(self):
         self.segment(RST | ACK)
@@ -199,20 +206,30 @@ def expect_tcp(sock, reason, diagnosis=0):
     assert got == (MODE_TCP, reason, diagnosis), tuple(map(hex, got))
 
 
-def from_peer():
-    """A connection of the peer to a listener: both ends, not accepted yet."""
+def listening(options=()):
+    """A listener of the module, with these options of TCP."""
     listener = smc()
+    for name in options:
+        listener.setsockopt(socket.IPPROTO_TCP, name, 1)
     listener.bind((MODULE, 0))
     listener.listen()
+    return listener
+
+
+def from_peer():
+    """A connection of the peer to a listener: both ends, not accepted yet."""
+    listener = listening()
     peer = Tcp(7001)
     peer.connect(listener.getsockname()[1])
     return listener, peer
 
 
-def to_peer(port):
-    """A connection to the peer: both ends, TCP connected."""
+def to_peer(port, options=()):
+    """A connection to the peer: both ends, TCP connected; with these options of TCP."""
     peer = Tcp(port)
     sock = smc()
+    for name in options:
+        sock.setsockopt(socket.IPPROTO_TCP, name, 1)
     sock.setblocking(False)
     sock.connect_ex((PEER, port))
     peer.accept()
@@ -262,6 +279,71 @@ def clc_server_declines_version_1_in_its_form():
     expect_tcp(sock, VERSMISMAT)
     exchange(sock, peer)
     peer.close()
+
+
+def clc_silent_peers_hold_up_nobody():
+    listener = listening()
+    port = listener.getsockname()[1]
+    silent = []
+    for number in range(8):
+        silent.append(Tcp(7100 + number))
+        silent[-1].connect(port)
+        peer = Tcp(7200 + number)
+        peer.connect(port)
+        peer.send(proposal(OTHER))
+        assert diagnosis_of(peer.message(DECLINE)) == NOUEID
+        assert not any(other.there() & (FIN | RST) for other in silent), "it was answered when a silent one was given up"
+        peer.close()
+    for other in silent:
+        other.close()
+    listener.close()
+
+
+def is_held_back(first, second, want):
+    """Whether the first one's message is not there when that of the second one comes, which was made later."""
+    second.message(want)
+    first.there()
+    held = not first.data
+    first.message(want)
+    return held
+
+
+def clc_client_with_cork_does_not_wait():
+    held = []
+    for number in range(5):
+        corked, first = to_peer(7300 + number, [socket.TCP_CORK])
+        plain, second = to_peer(7400 + number)
+        held.append(is_held_back(first, second, PROPOSAL))
+        for sock, peer in (corked, first), (plain, second):
+            peer.send(decline(NOUEID))
+            connected(sock)
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == (sock is corked)
+            sock.sendall(b"x")
+        # It holds for what the application sends.
+        second.recv(1)
+        first.there()
+        assert not first.data, "TCP_CORK was forgotten"
+        corked.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        first.recv(1)
+        first.close()
+        second.close()
+    assert not all(held), "each Proposal was held back"
+
+
+def clc_server_with_cork_does_not_wait():
+    held = []
+    for number in range(5):
+        corked, plain = listening([socket.TCP_CORK]), listening()
+        first, second = Tcp(7500 + number), Tcp(7600 + number)
+        for listener, peer in (corked, first), (plain, second):
+            peer.connect(listener.getsockname()[1])
+            peer.send(proposal(OTHER))
+        held.append(is_held_back(first, second, DECLINE))
+        for listener, peer in (corked, first), (plain, second):
+            sock, _ = listener.accept()
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == (listener is corked)
+            peer.close()
+    assert not all(held), "each answer was held back"
 
 
 def clc_client_without_common_eid_declines():

@@ -4,10 +4,12 @@
 
 use kernel::{
     ffi::c_int,
+    new_mutex,
     prelude::*,
     sync::{
         atomic::Relaxed,
-        Arc, //
+        Arc,
+        Mutex, //
     },
     workqueue::{
         new_work,
@@ -152,7 +154,7 @@ pub(super) fn arrived(sk: &SockRef<SmcSock>) {
     let arrival = Arc::pin_init(
         pin_init!(Arrival {
             work <- new_work!("smc_af::arrival"),
-            sk: sk.clone(),
+            sk <- new_mutex!(Some(sk.clone()), "smc_af::arrival"),
         }),
         GFP_ATOMIC,
     );
@@ -166,13 +168,17 @@ pub(super) fn arrived(sk: &SockRef<SmcSock>) {
 }
 
 /// Takes in a connection that has arrived, and has its handshake.
+///
+/// Its memory is not given back before the handshake is over: a work queue takes a new item at the address of one that
+/// runs for the same one, and has it wait for that.
 #[pin_data]
 struct Arrival {
     /// Runs it.
     #[pin]
     work: Work<Self>,
-    /// The listener.
-    sk: SockRef<SmcSock>,
+    /// The listener, until the connection is taken. Nothing is taken inside.
+    #[pin]
+    sk: Mutex<Option<SockRef<SmcSock>>>,
 }
 
 kernel::impl_has_work! {
@@ -183,15 +189,15 @@ impl WorkItem for Arrival {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let sk = &this.sk;
-        let (tcp, queue) = match &*sk.state.lock() {
-            State::Listening { tcp, queue } => (tcp.clone(), queue.clone()),
-            _ => return,
-        };
-        let taken = queue.take_one(&tcp, sk.buffers(), sk.memcg().as_ref());
+        let listener = this.sk.lock().take();
         // The listener may go while the handshake goes on.
-        drop((tcp, queue));
-        drop(this);
+        let taken = listener.map_or(Taken::Nothing, |sk| {
+            let (tcp, queue) = match &*sk.state.lock() {
+                State::Listening { tcp, queue } => (tcp.clone(), queue.clone()),
+                _ => return Taken::Nothing,
+            };
+            queue.take_one(&tcp, sk.buffers(), sk.memcg().as_ref())
+        });
         if let Taken::Handshake(handshake) = taken {
             handshake.carry_out();
         }
