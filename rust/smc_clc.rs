@@ -160,27 +160,26 @@ type Side = fn(&TcpSocket, &Setup, &mut Channel<'_>) -> Result<Arc<Connection>, 
 fn run(tcp: &TcpSocket, setup: &Setup, role: Role, handshake: Side) -> Result<Outcome> {
     let mut channel = Channel::new(tcp)?;
     let ctx = NetCtx::of(&setup.net)?;
-    match handshake(tcp, setup, &mut channel) {
+    let (reason, peer_diagnosis) = match handshake(tcp, setup, &mut channel) {
         Ok(connection) => {
             ctx.connected(role, tcp.peer_addr().ok());
-            Ok(Outcome::Smc(connection))
+            return Ok(Outcome::Smc(connection));
         }
         Err(Stop::Fatal(error)) => {
             ctx.stats().handshake_failed(role, error);
-            Err(error)
+            return Err(error);
         }
-        Err(Stop::Declined(peer_diagnosis)) => Ok(Outcome::Tcp {
-            reason: DeclineReason::PEERDECL,
-            peer_diagnosis,
-        }),
+        Err(Stop::Declined(peer_diagnosis)) => (DeclineReason::PEERDECL, peer_diagnosis),
         Err(Stop::Decline(reason)) => {
             channel.decline(reason)?;
-            Ok(Outcome::Tcp {
-                reason,
-                peer_diagnosis: 0,
-            })
+            (reason, 0)
         }
-    }
+    };
+    tcp.ack_like_new();
+    Ok(Outcome::Tcp {
+        reason,
+        peer_diagnosis,
+    })
 }
 
 /// Why a connection goes by TCP that did not carry the SMC option both ways.

@@ -417,6 +417,15 @@ void smc_helper_tcp_wait_for_data_to_ack(struct sock *sk)
 	inet_csk_enter_pingpong_mode(sk);
 }
 
+/* What came last is acknowledged, and what comes now like the first data of a connection: each segment at once. */
+void smc_helper_tcp_ack_like_new(struct sock *sk)
+{
+	tcp_sock_set_quickack(sk, 1);
+	lock_sock(sk);
+	inet_csk(sk)->icsk_ack.ato = 0;
+	release_sock(sk);
+}
+
 void smc_helper_tcp_ack_as_usual(struct sock *sk)
 {
 	inet_csk_exit_pingpong_mode(sk);

@@ -352,6 +352,13 @@ impl TcpSocket {
         user_data(self.sk()).load(Acquire) == SEEN.value()
     }
 
+    /// Acknowledges as a new connection does, which has had no handshake yet: small data of the peer would else wait. May
+    /// sleep.
+    pub fn ack_like_new(&self) {
+        // SAFETY: The sock is valid, one of TCP, and this is a task that may sleep.
+        unsafe { bindings::tcp_ack_like_new(self.sk()) };
+    }
+
     /// Makes the socket one of TCP like any other.
     pub fn forget_option(&self) {
         let sk = self.sk();
