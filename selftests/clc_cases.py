@@ -284,18 +284,15 @@ def clc_server_declines_version_1_in_its_form():
 def clc_silent_peers_hold_up_nobody():
     listener = listening()
     port = listener.getsockname()[1]
-    silent = []
     for number in range(8):
-        silent.append(Tcp(7100 + number))
-        silent[-1].connect(port)
-        peer = Tcp(7200 + number)
+        silent, peer = Tcp(7100 + number), Tcp(7200 + number)
+        silent.connect(port)
         peer.connect(port)
         peer.send(proposal(OTHER))
         assert diagnosis_of(peer.message(DECLINE)) == NOUEID
-        assert not any(other.there() & (FIN | RST) for other in silent), "it was answered when a silent one was given up"
+        assert not silent.there() & (FIN | RST), "it was answered when the silent one was given up"
+        silent.close()
         peer.close()
-    for other in silent:
-        other.close()
     listener.close()
 
 
