@@ -51,6 +51,7 @@ pub use flow::{
 pub use keys::{
     needs_confirm,
     needs_delete,
+    tells_again,
     FRESH_MS, //
 };
 pub use link::{

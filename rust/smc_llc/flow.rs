@@ -223,6 +223,11 @@ impl LlcState {
         })
     }
 
+    /// Says whether the peer tells a key again that was refused for now.
+    pub(super) fn set_peer_tells_again(&mut self, again: bool) {
+        self.flows.set_peer_tells_again(again);
+    }
+
     /// The table of the peer's keys.
     pub(super) fn table(&mut self) -> RtokenTable<'_> {
         RtokenTable::new(&mut self.rows)

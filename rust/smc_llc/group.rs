@@ -60,6 +60,7 @@ use crate::{
             find_link,
             is_superseded,
             pick_link,
+            tells_again,
             Candidate,
             Identity,
             LinkPeer,
@@ -394,6 +395,8 @@ impl LinkGroup {
 
     /// Takes note of what the peer's host says of itself.
     pub(crate) fn set_peer_host(&self, host: PeerHost) {
+        let again = tells_again(host.os, self.extensions());
+        self.llc.lock().set_peer_tells_again(again);
         self.peer_host.populate(host);
     }
 

@@ -7,9 +7,9 @@ use crate::proto::cdc::Message;
 use crate::proto::clc::{
     check_accept, check_confirm, AcceptConfirm, Extensions, Limits, Offer, Proposal,
 };
-use crate::proto::group::{judge_confirm_link, judge_confirm_rkey, KeyAnswer};
+use crate::proto::group::*;
 use crate::proto::ids::*;
-use crate::proto::llc::{demux, Body, ConfirmRkey, Demux, Llc};
+use crate::proto::llc::{demux, Body, ConfirmRkey, Demux, Llc, Version};
 use crate::proto::DeclineReason;
 
 use crate::common::vector;
@@ -142,6 +142,30 @@ fn refusal_of_a_key_is_for_now_or_for_good() {
         let (response, answer) = confirm_rkey(name);
         assert!(response);
         assert_eq!(judge_confirm_rkey(&sent, &answer), Some(want), "{name}");
+    }
+}
+
+/// RFC 7609 has a client tell a key again that met a change of links (section 3.5.5.3.1); Linux gives its connection up.
+#[test]
+fn a_key_that_meets_a_change_of_links_is_taken_from_who_would_not_tell_it_again() {
+    for (os, agreed, want) in [
+        (OsType::ZOS, Extensions::NONE, Verdict::RefuseForNow),
+        (OsType::AIX, Extensions::NONE, Verdict::RefuseForNow),
+        (OsType::default(), Extensions::NONE, Verdict::RefuseForNow),
+        (OsType::LINUX, Extensions::NONE, Verdict::Answer),
+        // This implementation does.
+        (OsType::LINUX, Extensions::OWN_KEYS, Verdict::RefuseForNow),
+        (OsType::LINUX, Extensions::ALL, Verdict::RefuseForNow),
+    ] {
+        for kind in [Exchange::AddLink, Exchange::DeleteLink] {
+            let mut flows = Flows::new(Role::Server);
+            flows.set_peer_tells_again(tells_again(os, agreed));
+            let change = flows.begin(kind).unwrap();
+            let key = Llc::request(Version::V2, Body::ConfirmRkey(ConfirmRkey::default()));
+            assert_eq!(flows.arrived(&key, 0), want, "{os:?} {agreed:?} {kind:?}");
+            assert_eq!(flows.finish(change), None);
+            assert_eq!(flows.arrived(&key, 0), Verdict::Answer);
+        }
     }
 }
 

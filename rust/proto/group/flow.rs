@@ -141,6 +141,8 @@ impl Running {
 pub struct Flows {
     /// Our side.
     role: Role,
+    /// The peer tells a key again that was refused for now.
+    peer_tells_again: bool,
     /// Number of the last exchange.
     last: u32,
     /// The exchange that changes links.
@@ -158,12 +160,18 @@ impl Flows {
     pub const fn new(role: Role) -> Self {
         Self {
             role,
+            peer_tells_again: true,
             last: 0,
             links: None,
             keys: None,
             parked_add: None,
             parked_delete: [None; LINK_SLOTS],
         }
+    }
+
+    /// Says whether the peer tells a key again that was refused for now; so it is at first.
+    pub fn set_peer_tells_again(&mut self, again: bool) {
+        self.peer_tells_again = again;
     }
 
     /// The exchange that changes links, if one is under way.
@@ -290,7 +298,9 @@ impl Flows {
         match &msg.body {
             Body::TestLink(_) | Body::DeleteRkey(_) => Verdict::Answer,
             // Our keys on the links may be changing right now (RFC 7609, 3.5.5.3.1 and .2).
-            Body::ConfirmRkey(_) if self.role == Role::Server && self.links.is_some() => {
+            Body::ConfirmRkey(_)
+                if self.role == Role::Server && self.links.is_some() && self.peer_tells_again =>
+            {
                 Verdict::RefuseForNow
             }
             Body::ConfirmRkey(_) => Verdict::Answer,

@@ -3,7 +3,10 @@
 //! Which exchanges the key of a receive ring needs (RFC 7609, section 3.5.5.2), and which of them a peer of this
 //! implementation can do without.
 
-use crate::proto::clc::Extensions;
+use crate::proto::{
+    clc::Extensions,
+    ids::OsType, //
+};
 
 /// How long a link may have been silent that a connection takes without asking.
 pub const FRESH_MS: u32 = 1000;
@@ -26,4 +29,14 @@ pub const fn needs_confirm(agreed: Extensions, quiet_ms: Option<u32>) -> bool {
 /// arrived before that, and it writes no more.
 pub const fn needs_delete(agreed: Extensions, last_word: bool) -> bool {
     !(last_word && agreed.contains(Extensions::OWN_KEYS))
+}
+
+/// Whether a client whose key is refused in the midst of a change of links tells it again after the change, as RFC 7609
+/// asks for (section 3.5.5.3).
+///
+/// The C implementation in Linux does not, and its connection goes by TCP. It begins no exchange about keys in the midst
+/// of a change, so that such a key has crossed with the change or comes after it, and it lists all its keys in the change:
+/// nothing is missed if it is taken.
+pub fn tells_again(os: OsType, agreed: Extensions) -> bool {
+    os != OsType::LINUX || agreed != Extensions::NONE
 }
