@@ -179,6 +179,66 @@ static void second_link_follows_late_devices_of_both(void)
 	late_devices(true, true);
 }
 
+/*
+ * The devices for a second link are there, but nothing gets through between them: new connections are not kept from the
+ * first one by the attempts.
+ */
+static void link_that_cannot_come(bool at_all)
+{
+	static const char wall[] = "table netdev smclost { chain in { type filter hook ingress device veth1 priority 0; udp dport 4791 drop\n}\n}";
+	struct pair p, q;
+	uint64_t longest = 0;
+
+	device_delete(SERVER, 1);
+	p = pair_make(&links_v4);
+	exchange(&p, 1000, 1000);
+	CHECK_EQ(sh("ip netns exec %s nft '%s'", ns_of(SERVER), wall), 0);
+	if (!at_all)
+		CHECK_EQ(sh("ip netns exec %s nft '%s'", ns_of(CLIENT), wall), 0);
+	count_packets(ADD_LINK);
+	device_add(SERVER, 1);
+	/* The client's answer to an offer. */
+	for (int i = 0; i < 500 && !counted(); i++)
+		usleep(10000);
+	CHECK(counted() > 0);
+	for (int i = 0; i < 6; i++) {
+		uint64_t start = now_us();
+
+		row("connection %d", i);
+		q = pair_make(&links_v4);
+		if (now_us() - start > longest)
+			longest = now_us() - start;
+		CHECK_EQ(info_of(q.c).mode, SMC_RS_MODE_SMCR);
+		CHECK_EQ(info_of(q.s).mode, SMC_RS_MODE_SMCR);
+		exchange(&q, 1000, 1000);
+		pair_close(&q);
+		usleep(400000);
+	}
+	row("%s", "");
+	note("the longest connect took %llu ms", (unsigned long long)longest / 1000);
+	count_no_packets();
+	lose_no_packets();
+	if (!at_all)
+		CHECK_EQ(sh("ip netns exec %s nft delete table netdev smclost", ns_of(CLIENT)), 0);
+	/* When it can come it does: soon if the device is found anew. */
+	device_delete(SERVER, 1);
+	device_add(SERVER, 1);
+	expect_both_links();
+	exchange(&p, 100000, 100000);
+	pair_close(&p);
+}
+
+static void newcomers_do_not_wait_for_a_link_that_cannot_come(void)
+{
+	link_that_cannot_come(false);
+}
+
+/* The client believes that the link is there, as what the server sends comes through. */
+static void newcomers_do_not_wait_for_a_link_of_one_direction(void)
+{
+	link_that_cannot_come(true);
+}
+
 /* One wire goes: neither side has a device for another link, and none is offered. */
 static void nothing_is_offered_that_cannot_be(void)
 {
@@ -317,6 +377,8 @@ static const struct test_case groups_cases[] = {
 	CASE_LIMIT(second_link_follows_a_late_device_of_the_client, 120),
 	CASE_LIMIT(second_link_follows_a_late_device_of_the_server, 120),
 	CASE_LIMIT(second_link_follows_late_devices_of_both, 120),
+	CASE_LIMIT(newcomers_do_not_wait_for_a_link_that_cannot_come, 90),
+	CASE_LIMIT(newcomers_do_not_wait_for_a_link_of_one_direction, 90),
 	CASE_LIMIT(nothing_is_offered_that_cannot_be, 120),
 	CASE_LIMIT(asymmetric_link_of_a_client_with_two_devices, 120),
 	CASE_LIMIT(asymmetric_link_of_a_server_with_two_devices, 120),

@@ -46,7 +46,8 @@ pub use flow::{
     Verdict,
     WAIT_FIRST_LINK_MS,
     WAIT_MS,
-    WAIT_NEW_LINK_MS, //
+    WAIT_NEW_LINK_MS,
+    WAIT_PRESSED_MS, //
 };
 pub use keys::{
     needs_confirm,
@@ -67,6 +68,7 @@ pub use link::{
     TEST_ANSWER_MS, //
 };
 pub use topology::{
+    is_failure,
     pick_alternate,
     pick_link,
     pick_other,

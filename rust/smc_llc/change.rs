@@ -598,12 +598,14 @@ impl LinkGroup {
                 return end;
             }
             let event = match order.wait {
-                Some(wait) if said => match self.await_message(adding.id, wait.limit_ms) {
-                    Outcome::Message(text) => self.arrived(adding, &text),
-                    Outcome::LinkGone => AddEvent::LinkGone,
-                    Outcome::TimedOut => AddEvent::TimedOut,
-                    Outcome::Ended => AddEvent::Failed,
-                },
+                Some(wait) if said => {
+                    match self.await_pressed(adding.id, wait.limit_ms, wait.pressed_ms) {
+                        Outcome::Message(text) => self.arrived(adding, &text),
+                        Outcome::LinkGone => AddEvent::LinkGone,
+                        Outcome::TimedOut => AddEvent::TimedOut,
+                        Outcome::Ended => AddEvent::Failed,
+                    }
+                }
                 _ => AddEvent::Failed,
             };
             order = adding.run.on(event);
@@ -762,7 +764,7 @@ impl LinkGroup {
             .others(Some(&adding.new))
             .find(|c| c.spare && adding.becomes == GroupType::Symmetric)
             .and_then(|c| c.link.known_id());
-        state.forget_failures();
+        state.link_came(self.now_ms());
         if let Some(peer) = adding.new.peer() {
             state.note_peer_gid(peer.gid);
         }

@@ -15,6 +15,7 @@ use kernel::{
         },
         Arc, //
     },
+    time::msecs_to_jiffies, //
 };
 
 use super::{
@@ -32,6 +33,7 @@ use crate::{
     proto::{
         clc::Extensions,
         group::{
+            is_failure,
             judge_silence,
             needs_confirm,
             refuse_for_now,
@@ -170,6 +172,10 @@ pub(super) struct LlcState {
     keys: Option<Mailbox>,
     /// Column of the link that is being added.
     pub(super) adding: Option<usize>,
+    /// Connections that wait for their turn to tell a key.
+    pressing: u32,
+    /// Since when there are such, on the group's clock.
+    pressed_at: i64,
     /// An exchange that waits for the work item.
     started: Option<Started>,
     /// A server's offer that waits for its turn.
@@ -188,6 +194,8 @@ pub(super) struct LlcState {
     failures: u32,
     /// When it is tried again, on the group's clock.
     retry_at: Option<i64>,
+    /// When the last further link came, on the same clock.
+    linked_at: i64,
     /// The group ends: nothing more is sent or awaited.
     closed: bool,
 }
@@ -210,6 +218,8 @@ impl LlcState {
             change: None,
             keys: None,
             adding: None,
+            pressing: 0,
+            pressed_at: 0,
             started: None,
             parked_offer: None,
             want_delete: KVec::with_capacity(MOST_DELETES, GFP_KERNEL)?,
@@ -219,8 +229,26 @@ impl LlcState {
             owes_offer: false,
             failures: 0,
             retry_at: None,
+            linked_at: 0,
             closed: false,
         })
+    }
+
+    /// The peer has given up the link that is being added, if it has this number: nothing is to be waited for. Says whether
+    /// that is so.
+    fn give_up_added(&mut self, number: u8) -> bool {
+        let added = self.adding.and_then(|n| self.columns.get(n)?.as_ref());
+        let known = added.and_then(|column| column.link.known_id());
+        if known.is_none_or(|id| id.get() != number) {
+            return false;
+        }
+        match &mut self.change {
+            Some(mailbox) if mailbox.got.is_none() => {
+                mailbox.got = Some(Got::LinkGone);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Says whether the peer tells a key again that was refused for now.
@@ -317,6 +345,26 @@ impl LlcState {
     /// A GID of the peer beside this one, of a device that could have a further link.
     pub(super) fn other_peer_gid(&self, gid: Gid) -> Option<Gid> {
         self.peer_gids.iter().flatten().copied().find(|g| *g != gid)
+    }
+
+    /// A further link has come. Whether it is to be relied upon shows later.
+    pub(super) fn link_came(&mut self, now: i64) {
+        self.retry_at = None;
+        self.linked_at = now;
+    }
+
+    /// A link has gone, and one is left: another one is wanted, now or later. `by_path` as in [`is_failure`].
+    pub(super) fn want_another(&mut self, now: i64, by_path: bool) {
+        if self.max_links <= 1 {
+            return;
+        }
+        let lived = now.saturating_sub(self.linked_at);
+        if is_failure(u32::try_from(lived).unwrap_or(u32::MAX), by_path) {
+            self.add_failed(now);
+        } else {
+            self.forget_failures();
+            self.want_add = true;
+        }
     }
 
     /// Trying to add a link is worth it anew.
@@ -512,6 +560,13 @@ impl LinkGroup {
                 if matches!(msg.body, Body::AddLink(_)) && self.role() == Role::Client {
                     state.parked_offer = text(bytes).map(|text| (text, link.column()));
                 }
+                if let Body::DeleteLink(m) = &msg.body {
+                    let given_up = state.give_up_added(m.link_num);
+                    drop(state);
+                    if given_up {
+                        self.llc_event.notify_all();
+                    }
+                }
             }
             Verdict::Drop(why) => {
                 drop(state);
@@ -609,6 +664,32 @@ impl LinkGroup {
         }
     }
 
+    /// The same for the key of a connection: a link that does not come is not waited for as long as it might be.
+    ///
+    /// # Errors
+    ///
+    /// As [`begin_exchange`](Self::begin_exchange).
+    pub(super) fn begin_pressing(&self, kind: Exchange, deadline: Deadline) -> Result<FlowId> {
+        {
+            let mut state = self.llc.lock();
+            if state.closed {
+                return Err(gone());
+            }
+            if let Some(id) = state.begin(kind) {
+                return Ok(id);
+            }
+            if state.pressing == 0 {
+                state.pressed_at = self.now_ms();
+            }
+            state.pressing = state.pressing.saturating_add(1);
+        }
+        self.llc_event.notify_all();
+        let begun = self.begin_exchange(kind, deadline);
+        let mut state = self.llc.lock();
+        state.pressing = state.pressing.saturating_sub(1);
+        begun
+    }
+
     /// Says what an exchange waits for next; to be called before what provokes it is sent.
     pub(super) fn expect(&self, id: FlowId, awaited: Awaited) {
         self.llc.lock().flows.expect(id, awaited);
@@ -616,6 +697,11 @@ impl LinkGroup {
 
     /// Waits for what an exchange needs. In a work item.
     pub(super) fn await_message(&self, id: FlowId, timeout_ms: u32) -> Outcome {
+        self.await_pressed(id, timeout_ms, timeout_ms)
+    }
+
+    /// The same, for `pressed_ms` from when a connection waits for the end of the exchange. In a work item.
+    pub(super) fn await_pressed(&self, id: FlowId, timeout_ms: u32, pressed_ms: u32) -> Outcome {
         let deadline = Deadline::after(timeout_ms);
         let mut state = self.llc.lock();
         loop {
@@ -627,9 +713,17 @@ impl LinkGroup {
             if state.closed {
                 return Outcome::Ended;
             }
-            let Some(left) = deadline.left() else {
+            let Some(mut left) = deadline.left() else {
                 return Outcome::TimedOut;
             };
+            if state.pressing > 0 && pressed_ms < timeout_ms {
+                let pressed = self.now_ms().saturating_sub(state.pressed_at);
+                let rest = i64::from(pressed_ms).saturating_sub(pressed);
+                match u32::try_from(rest) {
+                    Ok(rest) if rest > 0 => left = left.min(msecs_to_jiffies(rest).max(1)),
+                    _ => return Outcome::TimedOut,
+                }
+            }
             let _ = self.llc_event.wait_interruptible_timeout(&mut state, left);
         }
     }

@@ -102,7 +102,10 @@ impl LinkGroup {
     ) -> Result<bool> {
         for tries in 0..MOST_TRIES {
             let turn = needed.unwrap_or_else(|| Deadline::after(TURN_MS));
-            let id = self.begin_exchange(Exchange::Rkey, turn)?;
+            let id = match needed {
+                Some(_) => self.begin_pressing(Exchange::Rkey, turn)?,
+                None => self.begin_exchange(Exchange::Rkey, turn)?,
+            };
             let told = self.tell_in_turn(id, memory, turn.later(WAIT_MS));
             self.finish_exchange(id);
             match told? {

@@ -252,7 +252,7 @@ impl LinkGroup {
         }
         if actions.evacuate {
             self.evacuate(link);
-            self.after_loss();
+            self.after_loss(link);
         }
         self.llc.lock().link_gone(link.column());
         self.llc_event.notify_all();
@@ -323,8 +323,9 @@ impl LinkGroup {
         }
     }
 
-    /// The number of active links has changed.
-    fn after_loss(self: &Arc<Self>) {
+    /// The number of active links has changed: this one has gone.
+    fn after_loss(self: &Arc<Self>, link: &Link) {
+        let by_path = !matches!(link.cause(), Some(Cause::Port | Cause::Device));
         let left = {
             let mut state = self.llc.lock();
             let left = state.others(None).count();
@@ -334,7 +335,7 @@ impl LinkGroup {
                 for column in state.columns.iter_mut().flatten() {
                     column.spare = false;
                 }
-                state.want_add |= state.max_links > 1;
+                state.want_another(self.now_ms(), by_path);
             }
             left
         };
@@ -491,7 +492,7 @@ impl LinkGroup {
             // A connection may have come to it meanwhile.
             self.evacuate(link);
         }
-        self.after_loss();
+        self.after_loss(link);
         self.llc.lock().link_gone(link.column());
         self.llc_event.notify_all();
         link.clear_later();

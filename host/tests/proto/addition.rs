@@ -23,6 +23,9 @@ fn short(o: Order) -> String {
             "await {:?} {kind} {:?} {}",
             w.opcode, w.via, w.limit_ms
         ));
+        if w.pressed_ms != w.limit_ms {
+            out.push(format!("{} if pressed", w.pressed_ms));
+        }
     }
     if let Some(end) = o.end {
         out.push(format!("{end:?}"));
@@ -93,7 +96,7 @@ fn every_event_at_every_step_of_an_addition() {
     let told = "say Delete Old, GivenUp";
     let s_keys = "say Keys Old, await AddLinkCont answer Old 2000";
     let s_wait = "await AddLinkCont answer Old 2000";
-    let s_conf = "say Confirm New, await ConfirmLink answer New 5000";
+    let s_conf = "say Confirm New, await ConfirmLink answer New 5000, 1000 if pressed";
     let c_keys = "say Keys Old, await AddLinkCont request Old 2000";
     let c_wait = "await AddLinkCont request Old 2000";
     let c_last = "say Keys Old, await ConfirmLink request New 5000";

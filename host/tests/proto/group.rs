@@ -95,6 +95,20 @@ fn link_that_fails_is_tried_again_less_and_less_often() {
 }
 
 #[test]
+fn a_link_that_soon_dies_of_its_path_counts_as_one_that_did_not_come() {
+    for (lived, by_path, want) in [
+        (0, true, true),
+        (9_999, true, true),
+        (10_000, true, false),
+        (u32::MAX, true, false),
+        (0, false, false),
+        (9_999, false, false),
+    ] {
+        assert_eq!(is_failure(lived, by_path), want, "{lived} {by_path}");
+    }
+}
+
+#[test]
 fn further_link_takes_a_device_of_its_own_and_rather_a_near_one() {
     let far = Alternate {
         used: false,

@@ -15,7 +15,8 @@ use super::flow::{
     Awaited,
     WAIT_FIRST_LINK_MS,
     WAIT_MS,
-    WAIT_NEW_LINK_MS, //
+    WAIT_NEW_LINK_MS,
+    WAIT_PRESSED_MS, //
 };
 use crate::proto::ids::Role;
 use crate::proto::llc::{
@@ -57,6 +58,8 @@ pub struct Wait {
     pub via: Via,
     /// For how long, in milliseconds.
     pub limit_ms: u32,
+    /// The same from the moment on at which a connection needs the exchange to be over.
+    pub pressed_ms: u32,
 }
 
 impl Wait {
@@ -181,6 +184,7 @@ impl Addition {
                 response: true,
                 via: Via::Old,
                 limit_ms: WAIT_MS,
+                pressed_ms: WAIT_MS,
             }),
             end: None,
         };
@@ -286,6 +290,7 @@ impl Addition {
                 response: matches!(self.role, Role::Server),
                 via: Via::Old,
                 limit_ms: WAIT_MS,
+                pressed_ms: WAIT_MS,
             }),
             end: None,
         }
@@ -304,6 +309,7 @@ impl Addition {
                 } else {
                     WAIT_NEW_LINK_MS
                 },
+                pressed_ms: if self.first { WAIT_MS } else { WAIT_PRESSED_MS },
             }),
             end: None,
         }
@@ -318,6 +324,12 @@ impl Addition {
                 response: false,
                 via: Via::New,
                 limit_ms: if self.first {
+                    WAIT_FIRST_LINK_MS
+                } else {
+                    WAIT_NEW_LINK_MS
+                },
+                // It is the server that gives up, and says so.
+                pressed_ms: if self.first {
                     WAIT_FIRST_LINK_MS
                 } else {
                     WAIT_NEW_LINK_MS

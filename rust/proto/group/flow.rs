@@ -29,6 +29,10 @@ pub const WAIT_MS: u32 = 2_000;
 /// How long CONFIRM LINK of a further link may take, on both sides.
 pub const WAIT_NEW_LINK_MS: u32 = 5_000;
 
+/// How long the server waits for the answer to that while a connection needs the exchange to be over: a further link that
+/// can be reached answers much sooner, and one that cannot is no reason to do without RDMA.
+pub const WAIT_PRESSED_MS: u32 = 1_000;
+
 /// How long a client waits for CONFIRM LINK of the first link.
 pub const WAIT_FIRST_LINK_MS: u32 = 4_000;
 

@@ -196,6 +196,15 @@ pub const fn retry_ms(failures: u32) -> Option<u32> {
     }
 }
 
+/// How long a further link has to live until its end says nothing of the way.
+const SETTLED_MS: u32 = 10_000;
+
+/// Whether the end of a further link counts like one that did not come: messages that came through in one direction alone
+/// may have made one side believe in it. `by_path` says that neither its port nor its device has gone here.
+pub const fn is_failure(lived_ms: u32, by_path: bool) -> bool {
+    by_path && lived_ms < SETTLED_MS
+}
+
 /// One link when connections choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usable {
