@@ -9,7 +9,8 @@
 use crate::proto::cdc::Message;
 use crate::proto::clc::{
     self, check_accept, check_confirm, choose, AcceptConfirm, Choice, Decline, FirstContact,
-    Header, Kind, Limits, Offer, Proposal, ProposalV1, ProposalV2, ServerPolicy, Tech, V2Part,
+    Header, Kind, Limits, Offer, Proposal, ProposalV1, ProposalV2, ServerPolicy, Subnet, Tech,
+    V2Part,
 };
 use crate::proto::conn::Urgent;
 use crate::proto::group::{
@@ -54,7 +55,13 @@ pub fn clc(data: &[u8]) {
         if let Some(area) = p.prefixes {
             assert!(area.v6.len() <= clc::MAX_PREFIXES && area.v4_len <= 32);
             assert_eq!(area.v6.iter().count(), area.v6.len());
-            assert_eq!(area.shares_v6(area.v6.iter()), !area.v6.is_empty());
+            let ours = area
+                .v6
+                .iter()
+                .filter_map(|(p, len)| Subnet::new(p.into(), len));
+            let some = ours.clone().next().is_some();
+            assert_eq!(area.check([0; 16].into(), ours).is_ok(), some);
+            assert!(area.check([0; 4].into(), std::iter::empty()).is_err());
         }
         if let Some(ext) = p.v2 {
             assert!(ext.eids.len() <= clc::MAX_EIDS);

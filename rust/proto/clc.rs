@@ -11,6 +11,7 @@ mod decline;
 mod extensions;
 mod negotiate;
 mod proposal;
+mod subnet;
 
 pub use accept::{
     AcceptConfirm,
@@ -41,6 +42,10 @@ pub use proposal::{
     ProposalV1,
     ProposalV2,
     V2Extension, //
+};
+pub use subnet::{
+    OfferedSubnets,
+    Subnet, //
 };
 
 use super::error::{

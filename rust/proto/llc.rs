@@ -29,6 +29,10 @@ pub use rkeys::{
     Rkeys, //
 };
 
+/// The version whose layout a message has: opcodes 0x01 to 0x09, or 0x21 to 0x29. It is that of the link group's
+/// handshake.
+pub use super::clc::Version;
+
 use super::cdc;
 use super::error::{
     DecodeError,
@@ -54,15 +58,6 @@ const V2_BITS: u8 = 0x20;
 
 /// Flag bit: this is the answer.
 const RESPONSE: u8 = 0x80;
-
-/// The version whose layout a message has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// Opcodes 0x01 to 0x09.
-    V1,
-    /// Opcodes 0x21 to 0x29.
-    V2,
-}
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 
 use crate::proto::cdc::Message;
 use crate::proto::clc::{
-    check_accept, check_confirm, AcceptConfirm, Extensions, Limits, Offer, Proposal,
+    check_accept, check_confirm, AcceptConfirm, Extensions, Limits, Offer, PrefixArea, Proposal,
+    Subnet,
 };
 use crate::proto::group::*;
 use crate::proto::ids::*;
@@ -86,12 +87,18 @@ fn confirm_of_version_1_is_taken_with_and_without_the_first_contact_flag() {
     assert_eq!(out[..], vector("confirm_v1")[..]);
 }
 
+/// Whether a server in the subnet of the vectors takes a client for one of its network.
+fn is_near(area: &PrefixArea<'_>) -> bool {
+    let own = [192, 168, 1, 7].into();
+    area.check(own, Subnet::new(own, 24).into_iter()).is_ok()
+}
+
 #[test]
 fn proposal_names_the_number_of_the_subnet_not_its_mask() {
     for (name, found) in [("proposal_v1_ipv4", true), ("proposal_v1_ipv4_mask", false)] {
         let bytes = vector(name);
         let area = Proposal::decode(&bytes).unwrap().prefixes.unwrap();
-        assert_eq!(area.contains_v4([192, 168, 1, 0], 24), found, "{name}");
+        assert_eq!(is_near(&area), found, "{name}");
     }
 }
 
@@ -100,7 +107,7 @@ fn any_offset_of_the_prefixes_is_skipped_as_the_rfc_has_it() {
     for name in ["proposal_v1_ipv4", "proposal_v1_offset"] {
         let bytes = vector(name);
         let area = Proposal::decode(&bytes).unwrap().prefixes.unwrap();
-        assert!(area.contains_v4([192, 168, 1, 0], 24), "{name}");
+        assert!(is_near(&area), "{name}");
     }
 }
 

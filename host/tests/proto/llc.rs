@@ -63,6 +63,19 @@ fn add_link() -> AddLink<'static> {
     }
 }
 
+#[test]
+fn a_wish_of_version_1_names_the_device_alone() {
+    let wish = AddLink::wish(GID_V1, Mac([2, 0, 0, 0, 0x0b, 2]));
+    let bytes = Llc::request(Version::V1, Body::AddLink(wish))
+        .encode_short()
+        .unwrap();
+    let mut want = [0; 44];
+    want[..4].copy_from_slice(&[2, 44, 0, 0]);
+    want[4..10].copy_from_slice(&[2, 0, 0, 0, 0x0b, 2]);
+    want[12..28].copy_from_slice(&GID_V1.0);
+    assert_eq!(bytes, want);
+}
+
 /// Every vector with what it says; `true` where writing gives the same bytes.
 fn table() -> Vec<(&'static str, Llc<'static>, bool)> {
     let v1 = Version::V1;

@@ -34,5 +34,6 @@ mod rfc_endings;
 mod rfc_flows;
 mod sim;
 mod small;
+mod subnet;
 mod tcpopt;
 mod urgent;

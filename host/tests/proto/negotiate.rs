@@ -116,6 +116,10 @@ fn server_declines_with_the_reason_that_fits() {
     let full = limits(255, 2);
     let base = policy();
     let with_v1 = ServerPolicy { v1: Ok(()), ..base };
+    let far = ServerPolicy {
+        v1: Err(Reason::DIFFPREFIX),
+        ..base
+    };
     let no_v2 = ServerPolicy {
         extensions: Extensions::ALL,
         v2: Err(Reason::NOROUTE),
@@ -172,6 +176,27 @@ fn server_declines_with_the_reason_that_fits() {
             Some((1, full, &b)),
             base,
             Err(Reason::NOUEID),
+        ),
+        (
+            "another network, version 1 only",
+            true,
+            None,
+            far,
+            Err(Reason::DIFFPREFIX),
+        ),
+        (
+            "another network goes before a foreign id",
+            true,
+            Some((1, full, &b)),
+            far,
+            Err(Reason::DIFFPREFIX),
+        ),
+        (
+            "another network does not matter to version 2",
+            true,
+            Some((1, full, &a)),
+            far,
+            Ok(()),
         ),
         (
             "version 1 helps",
@@ -356,6 +381,15 @@ fn client_that_offered_version_1_goes_on_with_it() {
     m.v2 = None;
     let got = check(&o, &m).unwrap();
     assert_eq!((got.version, got.release), (Version::V1, None));
+    // It negotiates no limits in the handshake, whatever is set here.
+    assert_eq!(got.limits, Limits::V1);
+    o.limits = limits(16, 1);
+    assert_eq!(check(&o, &m).unwrap().limits, Limits::V1);
+    // The Ethernet address of the Accept is the only way to the server, which a further connection has already.
+    m.mac = Mac::ZERO;
+    assert_eq!(check(&o, &m), Err(Reason::CNFERR));
+    m.first_contact = false;
+    assert_eq!(check(&o, &m).map(|a| a.version), Ok(Version::V1));
     o.v2 = false;
     let got = check(&o, &accept(Some((1, limits(128, 1)))));
     assert_eq!(got, Err(Reason::VERSMISMAT));

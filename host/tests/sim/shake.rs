@@ -144,8 +144,8 @@ impl World {
                 0,
                 None,
                 Limits {
-                    max_conns: 255,
-                    ..own
+                    max_links: own.max_links,
+                    ..Limits::V1
                 },
                 proposal.gid,
             ),
@@ -298,8 +298,9 @@ impl World {
         };
         let (g, col) = if agreed.first_contact {
             let limits = match agreed.version {
+                // A single link is more than the RFC allows, and CONFIRM LINK has to find that out.
                 clc::Version::V1 => Limits {
-                    max_conns: 255,
+                    max_links: self.limits(h).max_links,
                     ..agreed.limits
                 },
                 clc::Version::V2 => agreed.limits,

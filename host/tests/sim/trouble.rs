@@ -189,17 +189,7 @@ impl World {
                     // In version 1 a client's ADD LINK names only its other device.
                     llc::Version::V1 => {
                         let device = &self.hosts[h].devices[0];
-                        let body = Body::AddLink(AddLink {
-                            mac: device.mac,
-                            gid: device.gid,
-                            qpn: Qpn::truncate(0),
-                            link_num: 0,
-                            mtu: MtuCode::from_nibble(0),
-                            psn: Psn::truncate(0),
-                            rejected: false,
-                            reject_reason: 0,
-                            ext: None,
-                        });
+                        let body = Body::AddLink(AddLink::wish(device.gid, device.mac));
                         self.post(h, g, via, Llc::request(version, body));
                     }
                 }

@@ -241,6 +241,15 @@ impl<'a> GidList<'a> {
     }
 }
 
+impl Limits {
+    /// Those of a link group of version 1, which negotiates none in the handshake: CONFIRM LINK may lower the links, to
+    /// two at least (RFC 7609, section 2.2.2).
+    pub const V1: Self = Self {
+        max_conns: 255,
+        max_links: 2,
+    };
+}
+
 impl AcceptConfirm {
     /// The version of the message.
     pub const fn version(&self) -> Version {

@@ -52,7 +52,8 @@ pub enum Choice {
 
 /// Chooses version, release, enterprise id and limits for a proposal.
 ///
-/// Version 2 is preferred. When nothing fits, the first reason found is the one to decline with.
+/// Version 2 is preferred. When nothing fits, the first reason found is the one to decline with, but that the two are on
+/// different networks goes before all of version 2, as with the C implementation.
 ///
 /// # Errors
 ///
@@ -75,6 +76,7 @@ where
     if proposal.offers_v1() {
         match policy.v1 {
             Ok(()) => return Ok(Choice::V1),
+            Err(DeclineReason::DIFFPREFIX) => first = Some(DeclineReason::DIFFPREFIX),
             Err(reason) => first = first.or(Some(reason)),
         }
     }
@@ -157,7 +159,7 @@ pub struct Agreed {
     pub first_contact: bool,
     /// The release, which only a first contact carries; otherwise that of the link group counts.
     pub release: Option<u8>,
-    /// The limits of a new link group; those of the client where the release has none.
+    /// The limits of a new link group: those of the client where the release has none, [`Limits::V1`] in version 1.
     pub limits: Limits,
     /// What both do beyond the standard in a new link group.
     pub extensions: Extensions,
@@ -189,7 +191,10 @@ where
     if !offered {
         return Err(DeclineReason::VERSMISMAT);
     }
-    let mut limits = offer.limits;
+    let mut limits = match version {
+        Version::V1 => Limits::V1,
+        Version::V2 => offer.limits,
+    };
     let mut release = None;
     let mut extensions = Extensions::NONE;
     if let Some(v2) = &accept.v2 {
@@ -289,8 +294,8 @@ pub fn check_confirm(
     Ok(Confirmed { mtu })
 }
 
-/// What both messages must satisfy: usable numbers for the queue pair on a first contact and an
-/// element that lies in an address space. Returns the common path MTU.
+/// What both messages must satisfy: usable numbers for the queue pair on a first contact, in version 1 an Ethernet
+/// address, and an element that lies in an address space. Returns the common path MTU.
 ///
 /// A reserved MTU code is a reason to decline (RFC 7609, appendix C.6), but only a first contact
 /// uses the code.
@@ -300,6 +305,10 @@ fn common_checks(msg: &AcceptConfirm, own_mtu: MtuCode) -> Result<MtuCode, Decli
         return Ok(own_mtu);
     }
     if !msg.qpn.is_usable() || msg.gid.is_zero() {
+        return Err(DeclineReason::CNFERR);
+    }
+    // Version 2 asks the network for the way. In version 1 there is no other.
+    if msg.version() == Version::V1 && msg.mac.is_zero() {
         return Err(DeclineReason::CNFERR);
     }
     own_mtu.agree(msg.mtu).ok_or(DeclineReason::CNFERR)

@@ -111,21 +111,6 @@ pub struct PrefixArea<'a> {
     pub v6: Prefixes<'a>,
 }
 
-impl PrefixArea<'_> {
-    /// Whether our IPv4 subnet is the client's.
-    pub fn contains_v4(&self, network: [u8; 4], prefix_len: u8) -> bool {
-        self.v4_len != 0 && self.v4_len == prefix_len && self.v4_network == network
-    }
-
-    /// Whether one of our IPv6 prefixes, with its length, is among the client's.
-    pub fn shares_v6<I>(&self, mut ours: I) -> bool
-    where
-        I: Iterator<Item = ([u8; 16], u8)>,
-    {
-        ours.any(|o| self.v6.iter().any(|theirs| theirs == o))
-    }
-}
-
 /// The IPv6 prefixes of a proposal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prefixes<'a>(&'a [u8]);

@@ -174,6 +174,22 @@ impl<'a> AddLink<'a> {
     /// The reason for a refusal: the MTU code is reserved.
     pub const INVALID_MTU: u8 = 2;
 
+    /// A client's word in version 1 that it has a device for a further link; the server does not answer it, but may offer
+    /// one (RFC 7609, section 3.5.5.1.2).
+    pub const fn wish(gid: Gid, mac: Mac) -> AddLink<'static> {
+        AddLink {
+            mac,
+            gid,
+            qpn: Qpn::truncate(0),
+            link_num: 0,
+            mtu: MtuCode::from_nibble(0),
+            psn: Psn::truncate(0),
+            rejected: false,
+            reject_reason: 0,
+            ext: None,
+        }
+    }
+
     /// The refusal of this request: it echoes the request without its tokens.
     #[must_use]
     pub const fn rejection(&self, reason: u8) -> AddLink<'static> {
