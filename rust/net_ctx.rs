@@ -77,7 +77,10 @@ use crate::{
             QueueRegistration, //
         },
     },
-    proto::reason::DeclineReason, //
+    proto::{
+        clc::Version,
+        reason::DeclineReason, //
+    },
 };
 
 /// Where the kernel keeps the context of each namespace.
@@ -224,9 +227,9 @@ impl NetCtx {
         }
     }
 
-    /// A connection goes by RDMA.
-    pub(crate) fn connected(&self, role: Role, peer: Option<SocketAddr>) {
-        self.stats.connected(role);
+    /// A connection goes by RDMA, in this version.
+    pub(crate) fn connected(&self, role: Role, version: Version, peer: Option<SocketAddr>) {
+        self.stats.connected(role, version);
         if let Some(peer) = peer {
             self.peers.count(role, peer.ip(), None);
         }

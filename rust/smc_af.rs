@@ -153,6 +153,12 @@ module! {
         "net-pf-16-proto-16-family-SMC_PNETID",
         "net-pf-16-proto-4-type-43",
     ],
+    params: {
+        v1_over_v2_gids: bool {
+            default: false,
+            description: "Test only: SMC version 1 also where a port has no RoCE v1 GIDs, over its RoCE v2 GIDs",
+        },
+    },
 }
 
 /// Everything the module has registered. The fields go in this order.
@@ -203,7 +209,8 @@ impl kernel::Module for SmcModule {
         let nets = net_ctx::NetCtx::register()?;
         let cdc = smc_cdc::Registration::new()?;
         let llc = smc_llc::Registration::new()?;
-        let ib = smc_ib::Registration::new(llc.device_user())?;
+        let v1_over_v2 = module_parameters::v1_over_v2_gids.value();
+        let ib = smc_ib::Registration::new(llc.device_user(), v1_over_v2)?;
         let af = smc_af::Registration::new(&family)?;
         let ctl = ctl::Registration::new()?;
         let convert = net_ctx::ConvertRegistration::new()?;

@@ -10,6 +10,9 @@
 //!    │ ◄═══ CONFIRM LINK, first contact ══│   over the new queue pair
 //! ```
 //!
+//! The client offers version 2, version 1 (RFC 7609 itself) or both, as far as it has what they need; the server takes
+//! version 2 where it can. Version 1 needs RoCE v1 GIDs and a subnet in common.
+//!
 //! Either side may send a Decline instead of its message; both then go on with TCP. A handshake runs in a work item
 //! and holds no lock but the gate of its peer, which keeps a second first contact with the same peer back. Every wait
 //! is bounded.
@@ -43,7 +46,8 @@ use crate::{
             FirstContact,
             Kind,
             Limits,
-            V2Part, //
+            V2Part,
+            Version, //
         },
         ids::{
             Eid,
@@ -93,17 +97,6 @@ pub(crate) enum Outcome {
 /// What the socket's namespace keeps.
 fn context(setup: &Setup) -> Result<Arc<NetCtx>, Stop> {
     NetCtx::of(&setup.net).map_err(Stop::Fatal)
-}
-
-/// The enterprise ids of the socket's namespace: a built-in one at first, so that two hosts need no configuration.
-fn eids(setup: &Setup) -> Result<EidList, Stop> {
-    let ctx = context(setup)?;
-    let list = ctx.eids().list();
-    if list.iter().next().is_none() {
-        // Version 2 is off without an id.
-        return Err(DeclineReason::NOUEID.into());
-    }
-    Ok(list)
 }
 
 /// Why a handshake stopped.
@@ -162,7 +155,8 @@ fn run(tcp: &TcpSocket, setup: &Setup, role: Role, handshake: Side) -> Result<Ou
     let ctx = NetCtx::of(&setup.net)?;
     let (reason, peer_diagnosis) = match handshake(tcp, setup, &mut channel) {
         Ok(connection) => {
-            ctx.connected(role, tcp.peer_addr().ok());
+            let version = connection.group().version();
+            ctx.connected(role, version, tcp.peer_addr().ok());
             return Ok(Outcome::Smc(connection));
         }
         Err(Stop::Fatal(error)) => {
@@ -191,16 +185,60 @@ pub(crate) fn reason_without_option(tcp: &TcpSocket) -> DeclineReason {
     }
 }
 
-/// Where the way to the peer begins, or why there is none for SMC-R, which goes round IPsec.
-fn approach(tcp: &TcpSocket, setup: &Setup) -> Result<smc_ib::Approach, Stop> {
+/// The two ends of the connection, or why it cannot go by SMC-R, which goes round IPsec.
+fn ends(tcp: &TcpSocket) -> Result<Ends, Stop> {
     if tcp.has_xfrm_policy() {
         return Err(DeclineReason::IPSEC.into());
     }
     let local = tcp.local_addr().map_err(Stop::Fatal)?;
     // Only one that has been reset meanwhile has no peer.
     let peer = tcp.peer_addr().map_err(|_| Stop::Fatal(ECONNRESET))?;
-    let ends = Ends::new(&local, &peer).ok_or(DeclineReason::NOSMCRDEV)?;
-    Ok(smc_ib::approach(&setup.net, ends)?)
+    Ok(Ends::new(&local, &peer).ok_or(DeclineReason::NOSMCRDEV)?)
+}
+
+/// What this side has for each version.
+struct Means {
+    /// The enterprise ids of the namespace: a built-in one at first, so that two hosts need no configuration.
+    eids: EidList,
+    /// Where the way to the peer begins in version 2, which is off without an id, or why there is none.
+    v2: Result<smc_ib::Approach, DeclineReason>,
+    /// The same in version 1.
+    v1: Result<smc_ib::Approach, DeclineReason>,
+}
+
+impl Means {
+    /// Looks what there is for a connection; at version 1 only if it is `wanted`.
+    // Not part of its caller's frame on the stack.
+    #[inline(never)]
+    fn new(setup: &Setup, ends: Ends, v1_wanted: bool) -> Result<Self, Stop> {
+        let eids = context(setup)?.eids().list();
+        let id = eids.iter().next().ok_or(DeclineReason::NOUEID);
+        Ok(Self {
+            v2: smc_ib::approach(&setup.net, ends).and_then(|start| id.map(|_| start)),
+            v1: match v1_wanted {
+                true => smc_ib::approach_v1(&setup.net, ends),
+                false => Err(DeclineReason::VERSMISMAT),
+            },
+            eids,
+        })
+    }
+
+    /// Where the way to the peer begins in a version.
+    fn start(&self, version: Version) -> Result<&smc_ib::Approach, DeclineReason> {
+        let start = match version {
+            Version::V1 => &self.v1,
+            Version::V2 => &self.v2,
+        };
+        start.as_ref().map_err(|reason| *reason)
+    }
+
+    /// The same, without the rest.
+    fn into_start(self, version: Version) -> Result<smc_ib::Approach, DeclineReason> {
+        match version {
+            Version::V1 => self.v1,
+            Version::V2 => self.v2,
+        }
+    }
 }
 
 /// What a first contact says of this host besides.
@@ -224,17 +262,18 @@ fn note_peer(group: &LinkGroup, message: &AcceptConfirm) {
     }
 }
 
-/// The Accept or the Confirm that says what `draft` has, and the link that it is about.
+/// The Accept or the Confirm that says what `draft` has, and the link that it is about; with the way to the peer it is a
+/// first contact, and with an enterprise id a message of version 2.
 fn describe(
     draft: &Draft,
     kind: Kind,
-    eid: Eid,
-    extension: Option<FirstContact>,
+    eid: Option<Eid>,
+    path: Option<&smc_ib::Path>,
 ) -> Result<(AcceptConfirm, Arc<Link>), DeclineReason> {
-    let (mut message, link) = draft.describe(kind, extension.is_some())?;
-    message.v2 = Some(V2Part {
+    let (mut message, link) = draft.describe(kind, path.is_some())?;
+    message.v2 = eid.map(|eid| V2Part {
         eid,
-        first_contact: extension,
+        first_contact: path.map(|path| first_contact(path, draft.group())),
     });
     Ok((message, link))
 }

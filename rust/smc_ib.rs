@@ -18,6 +18,7 @@ use kernel::{
 
 pub(crate) use path::{
     approach,
+    approach_v1,
     find_alternate,
     port_network,
     until_zero,
@@ -72,6 +73,8 @@ struct State {
     substitute_mac: [u8; 6],
     /// Who keeps things on the devices.
     user: Arc<dyn DeviceUser>,
+    /// Links of version 1 may begin at RoCE v2 GIDs.
+    v1_over_v2: bool,
 }
 
 /// Who this host is for its peers.
@@ -156,12 +159,13 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Begins to follow the RDMA devices.
+    /// Begins to follow the RDMA devices. With `v1_over_v2`, links of version 1 may begin at RoCE v2 GIDs where there are
+    /// no others: to test version 1 without such hardware.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `EBUSY` when it was made already.
-    pub(crate) fn new(user: Arc<dyn DeviceUser>) -> Result<Self> {
+    pub(crate) fn new(user: Arc<dyn DeviceUser>, v1_over_v2: bool) -> Result<Self> {
         let [i, j, a, b, c, d, e, f] = random::random_bytes();
         let state = Arc::pin_init(
             pin_init!(State {
@@ -176,6 +180,7 @@ impl Registration {
                 // A locally administered unicast address.
                 substitute_mac: [a & 0xfc | 0x02, b, c, d, e, f],
                 user,
+                v1_over_v2,
             }),
             GFP_KERNEL,
         )?;
@@ -210,6 +215,11 @@ pub(crate) fn system_id() -> PeerId {
         None => state.substitute_mac,
     };
     PeerId::new(identity.instance, Mac(mac))
+}
+
+/// Whether links of version 1 may begin at RoCE v2 GIDs.
+fn v1_over_v2() -> bool {
+    STATE.get().is_some_and(|state| state.v1_over_v2)
 }
 
 /// A path begins at this device, with this Ethernet address: it gives this host its id if it has none yet.

@@ -32,6 +32,7 @@
 //! until the connections let go of it. So the end waits for no application, and after it no completion can arrive.
 
 mod change;
+mod continuation;
 mod flow;
 mod group;
 mod inspect;

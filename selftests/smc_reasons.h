@@ -27,7 +27,7 @@
 	row(0x03090000, "the SMC-D device refused the VLAN") \
 	row(0x030a0000, "no link of the link group works") \
 	row(0x030b0000, "the link that the server named is not known") \
-	row(0x030c0000, "the peer speaks only version 1") \
+	row(0x030c0000, "the two hosts have no version of SMC in common") \
 	row(0x030d0000, "the SMC-D device has no buffers left") \
 	row(0x030e0000, "no route for RDMA to the peer's device") \
 	row(0x030f0000, "one side reaches the other through a gateway, the other directly") \

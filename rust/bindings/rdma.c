@@ -111,6 +111,12 @@ bool smc_helper_rdma_port_interface(struct ib_device *device, u32 port, u32 *mtu
 	return true;
 }
 
+bool smc_helper_rdma_protocol_roce_eth_encap(const struct ib_device *device,
+					     u32 port)
+{
+	return rdma_protocol_roce_eth_encap(device, port);
+}
+
 bool smc_helper_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);
@@ -179,14 +185,20 @@ u32 smc_helper_ib_netdev_index(struct ib_device *dev, u32 port,
 	return index;
 }
 
-/* Names of an interface and of the lowest one below it; RCU is read-locked. */
-static void names_of(struct net_device *dev, char *name, char *base)
+/*
+ * The names of an interface and of the lowest one below it, and the VLAN of its
+ * frames; RCU is read-locked.
+ */
+static void names_of(struct net_device *dev, char *name, char *base, u16 *vlan)
 {
 	struct net_device *next;
 	struct list_head *iter;
 
 	strscpy(name, dev->name, IFNAMSIZ);
+	*vlan = 0xffff;
 	do {
+		if (*vlan == 0xffff && is_vlan_dev(dev))
+			*vlan = vlan_dev_vlan_id(dev);
 		iter = &dev->adj_list.lower;
 		next = netdev_next_lower_dev_rcu(dev, &iter);
 		dev = next ?: dev;
@@ -195,51 +207,108 @@ static void names_of(struct net_device *dev, char *name, char *base)
 }
 
 /*
+ * The interface by which packets take a route: for those that stay on this
+ * machine the one that has the address. RCU is read-locked.
+ */
+static struct net_device *dev_of(struct net *net, struct rtable *rt,
+				 __be32 local)
+{
+	struct net_device *dev = dst_dev_rcu(&rt->dst);
+
+	if (dev->flags & IFF_LOOPBACK)
+		dev = __ip_dev_find(net, local, false) ?: dev;
+	return dev;
+}
+
+/*
  * The names of the interface by which packets from local to peer leave net, and
- * of the lowest one below it. What stays on this machine goes by the interface
- * that has the address.
+ * of the lowest one below it, and the VLAN of its frames.
  */
 bool smc_helper_route_names(struct net *net, __be32 local, __be32 peer,
-			    char *name, char *base)
+			    char *name, char *base, u16 *vlan)
 {
 	struct rtable *rt = ip_route_output(net, peer, local, 0, 0,
 					    RT_SCOPE_UNIVERSE);
-	struct net_device *dev;
 
 	if (IS_ERR(rt))
 		return false;
 	rcu_read_lock();
-	dev = dst_dev_rcu(&rt->dst);
-	if (dev->flags & IFF_LOOPBACK)
-		dev = __ip_dev_find(net, local, false) ?: dev;
-	names_of(dev, name, base);
+	names_of(dev_of(net, rt, local), name, base, vlan);
 	rcu_read_unlock();
 	ip_rt_put(rt);
 	return true;
 }
 
-/* The same for IPv6, by way of the interface via if that is not 0. */
-bool smc_helper_route_names6(struct net *net, int via,
-			     const struct in6_addr *local,
-			     const struct in6_addr *peer, char *name,
-			     char *base)
+/*
+ * The subnets of that interface, each by an address in it and the length of its
+ * prefix, at most so many: first those of our own address. Returns how many.
+ */
+int smc_helper_route_subnets(struct net *net, __be32 local, __be32 peer,
+			     __be32 *addrs, u8 *lens, int most)
 {
+	struct rtable *rt = ip_route_output(net, peer, local, 0, 0,
+					    RT_SCOPE_UNIVERSE);
+	const struct in_ifaddr *ifa;
+	struct in_device *in_dev;
+	int own, n = 0;
+
+	if (IS_ERR(rt))
+		return 0;
+	rcu_read_lock();
+	in_dev = __in_dev_get_rcu(dev_of(net, rt, local));
+	for (own = 1; in_dev && own >= 0; own--) {
+		in_dev_for_each_ifa_rcu(ifa, in_dev) {
+			if (n == most || inet_ifa_match(local, ifa) != own)
+				continue;
+			addrs[n] = ifa->ifa_address;
+			lens[n++] = inet_mask_len(ifa->ifa_mask);
+		}
+	}
+	rcu_read_unlock();
+	ip_rt_put(rt);
+	return n;
+}
+
 #if IS_ENABLED(CONFIG_IPV6)
+/* Which way packets go by IPv6, by way of the interface via if that is not 0. */
+static struct dst_entry *route6(struct net *net, int via,
+				const struct in6_addr *local,
+				const struct in6_addr *peer)
+{
 	struct flowi6 fl6 = {
 		.flowi6_oif = via,
 		.saddr = *local,
 		.daddr = *peer,
 	};
-	struct dst_entry *dst = ip6_route_output(net, NULL, &fl6);
+
+	return ip6_route_output(net, NULL, &fl6);
+}
+
+/* As dev_of. */
+static struct net_device *dev_of6(struct net *net, struct dst_entry *dst,
+				  const struct in6_addr *local)
+{
+	struct net_device *dev = dst_dev_rcu(dst);
+
+	if (dev->flags & IFF_LOOPBACK)
+		dev = ipv6_dev_find(net, local, NULL) ?: dev;
+	return dev;
+}
+#endif
+
+/* The same names for IPv6. */
+bool smc_helper_route_names6(struct net *net, int via,
+			     const struct in6_addr *local,
+			     const struct in6_addr *peer, char *name,
+			     char *base, u16 *vlan)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct dst_entry *dst = route6(net, via, local, peer);
 	bool found = !dst->error;
-	struct net_device *dev;
 
 	if (found) {
 		rcu_read_lock();
-		dev = dst_dev_rcu(dst);
-		if (dev->flags & IFF_LOOPBACK)
-			dev = ipv6_dev_find(net, local, NULL) ?: dev;
-		names_of(dev, name, base);
+		names_of(dev_of6(net, dst, local), name, base, vlan);
 		rcu_read_unlock();
 	}
 	dst_release(dst);
@@ -247,6 +316,38 @@ bool smc_helper_route_names6(struct net *net, int via,
 #else
 	return false;
 #endif
+}
+
+/* The same subnets for IPv6. */
+int smc_helper_route_subnets6(struct net *net, int via,
+			      const struct in6_addr *local,
+			      const struct in6_addr *peer,
+			      struct in6_addr *addrs, u8 *lens, int most)
+{
+	int n = 0;
+#if IS_ENABLED(CONFIG_IPV6)
+	struct dst_entry *dst = route6(net, via, local, peer);
+	struct inet6_ifaddr *ifa;
+	struct inet6_dev *idev;
+
+	if (!dst->error) {
+		rcu_read_lock();
+		idev = __in6_dev_get(dev_of6(net, dst, local));
+		if (idev) {
+			read_lock_bh(&idev->lock);
+			list_for_each_entry(ifa, &idev->addr_list, if_list) {
+				if (n == most)
+					break;
+				addrs[n] = ifa->addr;
+				lens[n++] = ifa->prefix_len;
+			}
+			read_unlock_bh(&idev->lock);
+		}
+		rcu_read_unlock();
+	}
+	dst_release(dst);
+#endif
+	return n;
 }
 
 /* Whether one of an interface's IPv6 prefixes contains addr. */

@@ -182,11 +182,15 @@ fn put_group(to: &mut Attrs<'_>, net: &NetNs, group: &LinkGroup) -> Result {
     to.u8(group::BUF_TYPE, NetCtx::of(net)?.settings().buf_type())?;
     to.uint(group::SNDBUF_ALLOC, facts.send_bytes)?;
     to.uint(group::RMB_ALLOC, facts.receive_bytes)?;
+    // Without them it is one of version 1, which has nothing of that.
+    let Some(eid) = facts.eid else {
+        return Ok(());
+    };
     to.nest(group::V2_COMMON, |to| {
-        to.u8(common::VER, 2)?;
+        to.u8(common::VER, group.version().number())?;
         to.u8(common::REL, group.release())?;
         to.u8(common::OS, facts.peer.os.get())?;
-        to.text(common::NEG_EID, &facts.eid.0)?;
+        to.text(common::NEG_EID, &eid.0)?;
         to.text(common::PEER_HOST, facts.peer.name.name())
     })?;
     to.nest(group::V2, |to| {

@@ -182,10 +182,9 @@ fn technology(to: &mut Attrs<'_>, total: impl Fn(Counter) -> u64) -> Result {
         })?;
     }
     for (kind, value) in [
-        // There is no version 1.
-        (tech::CLNT_V1_SUCC, 0),
+        (tech::CLNT_V1_SUCC, total(Counter::CLIENT_V1)),
         (tech::CLNT_V2_SUCC, total(Counter::CLIENT)),
-        (tech::SRV_V1_SUCC, 0),
+        (tech::SRV_V1_SUCC, total(Counter::SERVER_V1)),
         (tech::SRV_V2_SUCC, total(Counter::SERVER)),
         // The kernel has no such call any more.
         (tech::SENDPAGE_CNT, 0),

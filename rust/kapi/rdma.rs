@@ -44,6 +44,7 @@ pub use device::{
     DeviceEvent,
     DeviceUse,
     GidEntry,
+    GidKind,
     Limits,
     PortState, //
 };
@@ -67,10 +68,12 @@ pub use qp::{
 };
 pub use route::{
     gid_of,
-    interfaces,
+    interface,
     ip_of,
     resolve,
+    subnets,
     Ends,
+    Interface,
     Route, //
 };
 

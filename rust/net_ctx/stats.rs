@@ -9,9 +9,12 @@ use kernel::{
 
 use crate::{
     kapi::percpu::Counters,
-    proto::stats::{
-        bucket,
-        BUCKETS, //
+    proto::{
+        clc::Version,
+        stats::{
+            bucket,
+            BUCKETS, //
+        }, //
     },
 };
 
@@ -68,9 +71,9 @@ impl RingEvent {
 }
 
 impl Counter {
-    /// Connections that this end opened and that went by RDMA.
+    /// Connections that this end opened and that went by RDMA, of version 2.
     pub(crate) const CLIENT: Self = Self(2 * PER_WAY);
-    /// The same for connections that this end accepted.
+    /// The same of version 2 for connections that this end accepted.
     pub(crate) const SERVER: Self = Self(2 * PER_WAY + 1);
     /// Splices from sockets.
     pub(crate) const SPLICE: Self = Self(2 * PER_WAY + 2);
@@ -118,8 +121,12 @@ impl Counter {
     pub(crate) const LINKS_DOWN: Self = Self(Self::OWN + 12);
     /// Connections that left a link for another.
     pub(crate) const CONNS_MOVED: Self = Self(Self::OWN + 13);
+    /// Connections of version 1 that this end opened.
+    pub(crate) const CLIENT_V1: Self = Self(2 * PER_WAY + 14);
+    /// And those that it accepted.
+    pub(crate) const SERVER_V1: Self = Self(2 * PER_WAY + 15);
     /// The first counter that other implementations lack.
-    const OWN: usize = 2 * PER_WAY + 14;
+    const OWN: usize = 2 * PER_WAY + 16;
     /// How many of those there are.
     const OWN_COUNT: usize = 14;
     /// How many there are in all.
@@ -197,10 +204,12 @@ impl Stats {
     }
 
     /// A handshake ended in a connection by RDMA.
-    pub(super) fn connected(&self, role: Role) {
-        self.bump(match role {
-            Role::Client => Counter::CLIENT,
-            Role::Server => Counter::SERVER,
+    pub(super) fn connected(&self, role: Role, version: Version) {
+        self.bump(match (role, version) {
+            (Role::Client, Version::V1) => Counter::CLIENT_V1,
+            (Role::Client, Version::V2) => Counter::CLIENT,
+            (Role::Server, Version::V1) => Counter::SERVER_V1,
+            (Role::Server, Version::V2) => Counter::SERVER,
         });
     }
 

@@ -301,8 +301,8 @@ const TABLE: &[(DeclineReason, &str, &str, &str)] = &[
     (
         DeclineReason::VERSMISMAT,
         "VERSMISMAT",
-        "the peer speaks only version 1",
-        "configure the peer for SMC version 2",
+        "the two hosts have no version of SMC in common",
+        "use SMC version 2 on both (an enterprise id), or RoCE v1",
     ),
     (
         DeclineReason::MAX_DMB,

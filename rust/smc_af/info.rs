@@ -103,7 +103,7 @@ pub(super) fn of(sk: Open<'_, SmcSock>) -> Info {
     let conn = conn.info();
     let group = &conn.group;
     info.state = u32::from(conn.state.number());
-    info.smc_version = 2;
+    info.smc_version = u32::from(group.version().number());
     info.smc_release = u32::from(group.release());
     info.lgr_id = group.id();
     info.lgr_role = match group.role() {

@@ -8,13 +8,13 @@ use kernel::{
 };
 
 use super::{
-    approach,
     channel::Channel,
     context,
     describe,
-    eids,
+    ends,
     note_peer,
     reason_of,
+    Means,
     Setup,
     Stop,
     TURN_MS, //
@@ -33,12 +33,12 @@ use crate::{
             MessageType,
             Proposal,
             ServerPolicy,
+            Version,
             RELEASE, //
         },
         ids::{
             Eid,
-            Gid,
-            PeerId,
+            Mac,
             Role, //
         },
         reason::DeclineReason, //
@@ -56,10 +56,14 @@ use crate::{
 struct Chosen {
     /// Who the client is.
     peer: smc_llc::PeerKey,
+    /// Its Ethernet address, which matters in version 1.
+    mac: Mac,
+    /// The version.
+    version: Version,
     /// The common release of version 2.
     release: u8,
-    /// The common enterprise id.
-    eid: Eid,
+    /// The common enterprise id, in version 2.
+    eid: Option<Eid>,
     /// The common limits.
     limits: Limits,
     /// What both can do beyond the standard.
@@ -72,14 +76,7 @@ pub(super) fn handshake(
     setup: &Setup,
     channel: &mut Channel<'_>,
 ) -> Result<Arc<Connection>, Stop> {
-    let message = channel.receive(MessageType::Proposal)?;
-    let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
-    let start = approach(tcp, setup);
-    let chosen = choose_for(&proposal, &start, setup);
-    channel.version = proposal.decline_version();
-    let chosen = chosen?;
-    let start = start?;
-
+    let (chosen, start) = negotiate(tcp, setup, channel)?;
     let turn = smc_llc::Deadline::after(TURN_MS);
     let Place {
         draft,
@@ -231,12 +228,11 @@ fn try_place(
         }
     }
     let path = match first_contact {
-        true => Some(start.path(&*setup.net, chosen.peer.gid)?),
+        true => Some(start.path(&*setup.net, chosen.peer.gid, chosen.mac)?),
         false => None,
     };
-    let extension = path.as_ref().map(|path| super::first_contact(path, group));
     // Only now: while the key was told the connection may have moved to another link.
-    match describe(&draft, Kind::Accept, chosen.eid, extension) {
+    match describe(&draft, Kind::Accept, chosen.eid, path.as_ref()) {
         Ok((accept, link)) => Ok(Place {
             draft,
             gate,
@@ -249,52 +245,78 @@ fn try_place(
     }
 }
 
-/// Chooses version, release, enterprise id and limits.
-fn choose_for(
-    proposal: &Proposal<'_>,
-    start: &Result<smc_ib::Approach, Stop>,
+/// Judges the client's offer: what is chosen, and where the way to the client begins.
+// Not part of its caller's frame on the stack.
+#[inline(never)]
+fn negotiate(
+    tcp: &TcpSocket,
     setup: &Setup,
-) -> Result<Chosen, Stop> {
-    let eids = eids(setup)?;
+    channel: &mut Channel<'_>,
+) -> Result<(Chosen, smc_ib::Approach), Stop> {
+    let message = channel.receive(MessageType::Proposal)?;
+    let proposal = Proposal::decode(message).map_err(|_| Stop::Fatal(EPROTO))?;
+    let found = ends(tcp).and_then(|ends| Means::new(setup, ends, proposal.offers_v1()));
+    let chosen = found.and_then(|means| {
+        let chosen = choose_for(&proposal, &means, setup)?;
+        let start = means.into_start(chosen.version)?;
+        Ok((chosen, start))
+    });
+    channel.version = proposal.decline_version();
+    chosen
+}
+
+/// Chooses version, release, enterprise id and limits.
+fn choose_for(proposal: &Proposal<'_>, means: &Means, setup: &Setup) -> Result<Chosen, Stop> {
     let ctx = context(setup)?;
-    let usable = match start {
-        Ok(_) => Ok(()),
-        Err(Stop::Decline(reason)) => Err(*reason),
-        Err(_) => Err(DeclineReason::NOSMCRDEV),
+    let v1 = match (&means.v1, &proposal.prefixes) {
+        (Ok(start), Some(theirs)) => theirs.check(start.local(), start.subnets(&*setup.net)),
+        // Nothing here can speak it.
+        _ => Err(DeclineReason::VERSMISMAT),
     };
     let policy = ServerPolicy {
-        v2: usable,
-        v1: Err(DeclineReason::VERSMISMAT),
+        v2: means.v2.as_ref().map(|_| ()).map_err(|reason| *reason),
+        v1,
         release: RELEASE,
         limits: ctx.settings().limits(),
         extensions: ctx.settings().extensions(),
     };
-    match choose(proposal, &policy, eids.iter())? {
+    let id = proposal.peer_id;
+    match choose(proposal, &policy, means.eids.iter())? {
+        Choice::V1 => Ok(Chosen {
+            peer: smc_llc::PeerKey {
+                id,
+                gid: proposal.gid,
+            },
+            mac: proposal.mac,
+            version: Version::V1,
+            release: 0,
+            eid: None,
+            limits: Limits::V1,
+            extensions: Extensions::NONE,
+        }),
         Choice::V2 {
             release,
             eid,
             limits,
             extensions,
         } => Ok(Chosen {
-            peer: peer_key(proposal)?,
+            // The C implementation leaves its id zero in a proposal of version 2 alone; the GID counts too.
+            peer: smc_llc::PeerKey {
+                id,
+                gid: proposal
+                    .v2
+                    .as_ref()
+                    .map(|ext| ext.gid)
+                    .ok_or(DeclineReason::NOV2EXT)?,
+            },
+            mac: proposal.mac,
+            version: Version::V2,
             release,
-            eid,
+            eid: Some(eid),
             limits,
             extensions,
         }),
-        Choice::V1 => Err(DeclineReason::MODEUNSUPP.into()),
     }
-}
-
-/// Who the client is. The C implementation leaves its id zero in a proposal of version 2 alone; the GID counts too.
-fn peer_key(proposal: &Proposal<'_>) -> Result<smc_llc::PeerKey, Stop> {
-    let id: PeerId = proposal.peer_id;
-    let gid: Gid = proposal
-        .v2
-        .as_ref()
-        .map(|ext| ext.gid)
-        .ok_or(DeclineReason::NOV2EXT)?;
-    Ok(smc_llc::PeerKey { id, gid })
 }
 
 /// Finds a link group to this client or makes one, and a place in it; says whether it was made.
@@ -307,6 +329,8 @@ fn join(
         role: Role::Server,
         peer_id: chosen.peer.id,
         peer_gid: chosen.peer.gid,
+        peer_mac: chosen.mac,
+        version: chosen.version,
         eid: chosen.eid,
         peer_qpn: None,
         start,
@@ -319,6 +343,7 @@ fn join(
             let params = smc_llc::Params {
                 role: Role::Server,
                 peer_id: chosen.peer.id,
+                version: chosen.version,
                 eid: chosen.eid,
                 release: chosen.release,
                 max_conns: limits.max_conns,

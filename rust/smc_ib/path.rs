@@ -2,7 +2,10 @@
 
 //! The choice of device, port and GID for a link, and the way from there to its peer.
 
-use core::ops::Deref;
+use core::{
+    net::IpAddr,
+    ops::Deref, //
+};
 
 use kernel::{
     prelude::*,
@@ -18,11 +21,16 @@ use crate::{
             Device,
             DeviceUse,
             Ends,
-            GidEntry, //
+            GidEntry,
+            GidKind, //
         },
     },
     net_ctx::NetCtx,
     proto::{
+        clc::{
+            Subnet,
+            Version, //
+        },
         group::{
             pick_alternate,
             Alternate, //
@@ -58,6 +66,8 @@ pub(crate) struct Start {
     gid: GidEntry,
     /// Path MTU of the port.
     mtu: MtuCode,
+    /// Version of the link.
+    version: Version,
     /// What is kept for the namespace of its network interface.
     ctx: Arc<NetCtx>,
 }
@@ -121,9 +131,36 @@ impl Start {
             .is_some_and(|own| *own == *net)
     }
 
-    /// Whether both are the same port with the same GID.
+    /// Whether both are the same port with the same GID of the same kind.
     pub(crate) fn same(&self, other: &Self) -> bool {
-        self.is_at(&other.device) && self.port == other.port && self.gid.gid == other.gid.gid
+        self.is_at(&other.device)
+            && self.port == other.port
+            && self.gid.gid == other.gid.gid
+            && self.gid.kind == other.gid.kind
+    }
+
+    /// Whether packets from here can be addressed to a peer's GID.
+    pub(crate) fn speaks_with(&self, peer: Gid) -> bool {
+        match self.gid.kind {
+            GidKind::RoceV1 => !peer.is_zero(),
+            GidKind::RoceV2 => self.gid().speaks_with(peer),
+        }
+    }
+
+    /// The way to a peer on the same network, as version 1 has it: its GID and its Ethernet address are all there is.
+    ///
+    /// # Errors
+    ///
+    /// [`DeclineReason::NOROUTE`].
+    fn across(&self, peer: Gid, mac: Mac) -> Result<Path, DeclineReason> {
+        if !self.speaks_with(peer) || mac.is_zero() {
+            return Err(DeclineReason::NOROUTE);
+        }
+        Ok(Path {
+            start: self.clone(),
+            next_hop: mac,
+            direct: true,
+        })
     }
 
     /// The device's name, ended by a zero byte; for one that has gone that which it had when it came.
@@ -140,15 +177,19 @@ impl Start {
         port_network(&self.ctx, &self.device.enter()?, self.port)
     }
 
-    /// The way from here to a peer's GID, in the namespace of our network interface. May sleep for two seconds.
+    /// The way from here to a peer's GID and Ethernet address, in the namespace of our network interface. May sleep for
+    /// two seconds.
     ///
-    /// A peer on a network of our interface is reached through that, whatever the routes say of others beside it; else
+    /// In version 2 a peer on a network of our interface is reached through that, whatever the routes say of others beside it; else
     /// the route to it has to begin there.
     ///
     /// # Errors
     ///
     /// [`DeclineReason::NOROUTE`].
-    pub(crate) fn to(&self, peer: Gid) -> Result<Path, DeclineReason> {
+    pub(crate) fn to(&self, peer: Gid, mac: Mac) -> Result<Path, DeclineReason> {
+        if self.version == Version::V1 {
+            return self.across(peer, mac);
+        }
         let none = DeclineReason::NOROUTE;
         let device = self.device.enter().ok_or(none)?;
         let net = device.namespace_of(self.port, &self.gid).ok_or(none)?;
@@ -184,15 +225,18 @@ impl Deref for Approach {
 }
 
 impl Approach {
-    /// The way to the peer in `net`, whose GID is `gid`. May sleep for two seconds, when the next hop's Ethernet address
-    /// is not known yet.
+    /// The way to the peer in `net`, whose GID and Ethernet address are these. May sleep for two seconds, when the next
+    /// hop's Ethernet address is not known yet.
     ///
     /// # Errors
     ///
     /// [`DeclineReason::NOROUTE`].
-    pub(crate) fn path(&self, net: &impl AsNet, gid: Gid) -> Result<Path, DeclineReason> {
+    pub(crate) fn path(&self, net: &impl AsNet, gid: Gid, mac: Mac) -> Result<Path, DeclineReason> {
+        if self.start.version == Version::V1 {
+            return self.start.across(gid, mac);
+        }
         let none = DeclineReason::NOROUTE;
-        if !self.start.gid().speaks_with(gid) {
+        if !self.start.speaks_with(gid) {
             return Err(none);
         }
         let route = rdma::resolve(net, &self.ends, RESOLVE_MS).map_err(|_| none)?;
@@ -201,6 +245,16 @@ impl Approach {
             next_hop: Mac(route.next_hop),
             direct: !route.gateway,
         })
+    }
+
+    /// Our address of the connection.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.ends.local()
+    }
+
+    /// The subnets of the interface by which the connection goes in `net`, of the kind of our address.
+    pub(crate) fn subnets(&self, net: &impl AsNet) -> impl Iterator<Item = Subnet> {
+        rdma::subnets(net, &self.ends).filter_map(|(address, len)| Subnet::new(address, len))
     }
 }
 
@@ -279,14 +333,15 @@ pub(crate) fn port_network(ctx: &NetCtx, device: &DeviceUse, port: u32) -> Optio
     ctx.pnet().of_port(&names, u8::try_from(port).ok()?)
 }
 
-/// The id that the table of `net`, whose context `ctx` is, gives to the interface by which a connection goes.
-fn interface_network(ctx: &NetCtx, net: &NetNs, ends: &Ends) -> Option<PnetId> {
+/// The id that the table of `net`, whose context `ctx` is, gives to the interface by which a connection goes, and the
+/// VLAN of that (`0xffff` for none).
+fn interface_network(ctx: &NetCtx, net: &NetNs, ends: &Ends) -> Option<(PnetId, u16)> {
     if ctx.pnet().is_empty() {
         return None;
     }
-    let (name, base) = rdma::interfaces(net, ends)?;
-    ctx.pnet()
-        .of_interface(until_zero(&base), until_zero(&name))
+    let interface = rdma::interface(net, ends)?;
+    let (base, name) = (until_zero(&interface.base), until_zero(&interface.name));
+    Some((ctx.pnet().of_interface(base, name)?, interface.vlan))
 }
 
 /// Finds where a connection between two ends in `net` begins.
@@ -299,21 +354,36 @@ fn interface_network(ctx: &NetCtx, net: &NetNs, ends: &Ends) -> Option<PnetId> {
 /// address.
 pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReason> {
     let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
-    let interface = interface_network(&ctx, net, &ends);
+    let interface = interface_network(&ctx, net, &ends).map(|(id, _)| id);
+    let start = own_start(&ctx, net, &ends, interface, Version::V2);
+    let start = start.ok_or(DeclineReason::NOSMCRDEV)?;
+    super::identify(&start.device, start.gid.mac);
+    Ok(Approach { start, ends })
+}
+
+/// A start of a link of this version at a RoCE v2 GID on the network of our address, at a port that serves an interface
+/// with this id of a physical network.
+fn own_start(
+    ctx: &Arc<NetCtx>,
+    net: &NetNs,
+    ends: &Ends,
+    interface: Option<PnetId>,
+    version: Version,
+) -> Option<Start> {
     let mut best: Option<Start> = None;
     // The GID of the address itself is better than one of its network, and is found without looking at every entry.
     for own in [true, false] {
         for (device, port, gids, mtu) in ports(net) {
             let found = match own {
-                true => device.find_own_gid(port, net, &ends),
-                false => device.find_gid_around(port, gids, net, &ends),
+                true => device.find_own_gid(port, net, ends),
+                false => device.find_gid_around(port, gids, net, ends),
             };
             let Some(gid) = found else {
                 continue;
             };
             let candidate = Port {
                 usable: true,
-                id: port_network(&ctx, &device, port),
+                id: port_network(ctx, &device, port),
                 // Its GID is one of the connection's own network.
                 own: true,
             };
@@ -324,6 +394,7 @@ pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReaso
                     port,
                     gid,
                     mtu,
+                    version,
                     ctx: ctx.clone(),
                 });
             }
@@ -332,6 +403,56 @@ pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReaso
             break;
         }
     }
+    best
+}
+
+/// As [`approach`] for version 1: at a port with a RoCE v1 GID. That is one of the interface by which the connection
+/// goes; where the table gives that an id, any one of a port of the same physical network, in the VLAN of the
+/// connection.
+///
+/// # Errors
+///
+/// [`DeclineReason::NOSMCRDEV`] without such a port.
+pub(crate) fn approach_v1(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReason> {
+    let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
+    let interface = interface_network(&ctx, net, &ends);
+    let mut best: Option<Start> = None;
+    for (device, port, gids, mtu) in ports(net) {
+        let own = device.find_v1_gid(port, gids, net, Some(ends.local()), None);
+        let gid = match (own, interface) {
+            (Some(own), _) => own,
+            (None, Some((_, vlan))) => {
+                match device.find_v1_gid(port, gids, net, None, Some(vlan)) {
+                    Some(other) => other,
+                    None => continue,
+                }
+            }
+            (None, None) => continue,
+        };
+        let own = own.is_some();
+        let candidate = Port {
+            usable: true,
+            id: port_network(&ctx, &device, port),
+            own,
+        };
+        if serves(interface.map(|(id, _)| id), &candidate) && (own || best.is_none()) {
+            best = Some(Start {
+                device: device.device().clone(),
+                port,
+                gid,
+                mtu,
+                version: Version::V1,
+                ctx: ctx.clone(),
+            });
+            if own {
+                break;
+            }
+        }
+    }
+    if best.is_none() && super::v1_over_v2() {
+        let interface = interface.map(|(id, _)| id);
+        best = own_start(&ctx, net, &ends, interface, Version::V1);
+    }
     let start = best.ok_or(DeclineReason::NOSMCRDEV)?;
     super::identify(&start.device, start.gid.mac);
     Ok(Approach { start, ends })
@@ -339,7 +460,8 @@ pub(crate) fn approach(net: &NetNs, ends: Ends) -> Result<Approach, DeclineReaso
 
 /// Finds where a further link may begin beside one that begins at `base`: at another device in the same namespace and
 /// VLAN and, as far as the table says, physical network, that `used` does not say to have a link already, best on the
-/// network of the peer's GID `near`, which is of IPv4 or of IPv6 as those of the group are.
+/// network of the peer's GID `near`, which is of IPv4 or of IPv6 as those of the group are. At a RoCE v1 GID where `base`
+/// is one: the peer's then says nothing of where it is.
 pub(crate) fn find_alternate(
     base: &Start,
     near: Gid,
@@ -349,7 +471,7 @@ pub(crate) fn find_alternate(
         let device = base.device.enter()?;
         device.namespace_of(base.port, &base.gid)?
     };
-    if !base.gid().speaks_with(near) {
+    if !base.speaks_with(near) {
         return None;
     }
     let near = rdma::ip_of(near.0);
@@ -360,7 +482,13 @@ pub(crate) fn find_alternate(
         if base.is_at(device.device()) || port_network(&base.ctx, &device, port) != network {
             continue;
         }
-        let Some((gid, near)) = device.find_gid_near(port, gids, &*net, near) else {
+        let found = match base.gid.kind {
+            GidKind::RoceV1 => device
+                .find_v1_gid(port, gids, &*net, None, Some(base.gid.vlan))
+                .map(|gid| (gid, false)),
+            GidKind::RoceV2 => device.find_gid_near(port, gids, &*net, near),
+        };
+        let Some((gid, near)) = found else {
             continue;
         };
         let start = Start {
@@ -368,6 +496,7 @@ pub(crate) fn find_alternate(
             port,
             gid,
             mtu,
+            version: base.version,
             ctx: base.ctx.clone(),
         };
         if start.vlan() != base.vlan() {

@@ -13,6 +13,7 @@ use kernel::{
 };
 
 use super::{
+    continuation::Continuation,
     flow::{
         Column,
         Outcome,
@@ -100,6 +101,8 @@ struct Adding {
     becomes: GroupType,
     /// Our keys on it.
     keys: KVec<MovedRtoken>,
+    /// How they are told in version 1.
+    continuation: Option<Continuation>,
     /// The client has refused it.
     refused: bool,
     /// Why a first contact is declined if this fails.
@@ -222,17 +225,26 @@ impl LinkGroup {
         if !outlook.context.may_ask(Role::Client) {
             return;
         }
-        let gids = [outlook.base.start().gid(), outlook.start.gid()];
-        let body = Body::ReqAddLink(ReqAddLink {
-            gids: Gids::new(&gids),
-        });
-        let mut bytes = [0; 60];
-        if let Ok(len) = Llc::request(Version::V2, body).encode(&mut bytes) {
-            if let Some(message) = bytes.get(..len) {
-                outlook.base.send_long(message);
-                // The server may be busy with another exchange, and drop this: it is asked again, now and then.
-                self.llc.lock().add_failed(self.now_ms());
+        let (base, other) = (&outlook.base, &outlook.start);
+        let asked = match self.version() {
+            Version::V1 => {
+                let wish = AddLink::wish(other.gid(), other.mac());
+                Self::request(base, Body::AddLink(wish))
             }
+            Version::V2 => {
+                let gids = [base.start().gid(), other.gid()];
+                let body = Body::ReqAddLink(ReqAddLink {
+                    gids: Gids::new(&gids),
+                });
+                let mut bytes = [0; 60];
+                let len = Llc::request(Version::V2, body).encode(&mut bytes);
+                let message = len.ok().and_then(|len| bytes.get(..len));
+                message.is_some_and(|message| base.send_long(message))
+            }
+        };
+        if asked {
+            // The server may be busy with another exchange, and drop this: it is asked again, now and then.
+            self.llc.lock().add_failed(self.now_ms());
         }
     }
 
@@ -261,7 +273,7 @@ impl LinkGroup {
             peer_alternate: peer_other.is_some(),
             peer_gid: peer.gid,
             peer_mac: peer.mac,
-            compare_mac: false,
+            compare_mac: self.version() == Version::V1,
             max_links,
             free_slot,
         };
@@ -283,7 +295,11 @@ impl LinkGroup {
             _ => None,
         });
         let owed = core::mem::take(&mut self.llc.lock().owes_offer);
-        let outlook = self.outlook(near);
+        let mut outlook = self.outlook(near);
+        if let (true, Version::V1, Some(outlook)) = (owed, self.version(), &mut outlook) {
+            // A client of version 1 has had no chance yet to say whether it has another device.
+            outlook.context.peer_alternate = true;
+        }
         if outlook.as_ref().is_some_and(|o| !o.context.free_slot) {
             self.llc.lock().lacks_column = true;
         }
@@ -298,7 +314,7 @@ impl LinkGroup {
             self.finish_exchange(id);
             return;
         };
-        let (run, order) = Addition::offer(Version::V2);
+        let (run, order) = Addition::offer(self.version());
         let failed = match self.prepare_offer(id, run, &outlook) {
             Ok(mut adding) => {
                 let given_up = self.obey(&mut adding, order) == End::GivenUp;
@@ -368,8 +384,8 @@ impl LinkGroup {
         state.want_add = true;
     }
 
-    /// Sends ADD LINK about the link that `m` describes, with our keys on it, over the link `via`; says whether it will
-    /// be sent. `old` is the link that the keys refer to.
+    /// Sends ADD LINK about the link that `m` describes, in version 2 with our keys on it, over the link `via`; says
+    /// whether it will be sent. `old` is the link that the keys refer to.
     fn send_add_link(
         via: &Arc<Link>,
         server: bool,
@@ -377,6 +393,14 @@ impl LinkGroup {
         keys: &[MovedRtoken],
         old: &Link,
     ) -> bool {
+        if via.group().version() == Version::V1 {
+            let body = Body::AddLink(m);
+            return if server {
+                Self::request(via, body)
+            } else {
+                Self::response(via, body)
+            };
+        }
         let body = Body::AddLink(AddLink {
             ext: Some(Extension {
                 direct: old.is_direct(),
@@ -434,7 +458,7 @@ impl LinkGroup {
             next_link_id(state.last_id, ids.iter().flatten().copied()).ok_or(ENOSPC)?
         };
         let new = self.new_link(&outlook.start, Some(number))?;
-        let mut adding = self.adding(id, run, &outlook.base, &new)?;
+        let mut adding = self.adding(id, run, &outlook.base, &new, number)?;
         adding.context = Some(outlook.context);
         Ok(adding)
     }
@@ -446,6 +470,7 @@ impl LinkGroup {
         run: Addition,
         old: &Arc<Link>,
         new: &Arc<Link>,
+        number: LinkId,
     ) -> Result<Adding> {
         self.llc.lock().adding = Some(new.column());
         match self.keys_for_link(old, new) {
@@ -458,6 +483,8 @@ impl LinkGroup {
                 context: None,
                 sent: None,
                 becomes: GroupType::None,
+                continuation: (self.version() == Version::V1)
+                    .then(|| Continuation::new(self.role(), number, &keys)),
                 keys,
                 refused: false,
                 why: DeclineReason::TIMEOUT_CL,
@@ -496,7 +523,7 @@ impl LinkGroup {
             self.finish_exchange(id);
             return;
         };
-        let (run, order) = Addition::accept(Version::V2);
+        let (run, order) = Addition::accept(self.version());
         let outlook = self.outlook(Some(m.gid));
         let failed = match self.prepare_answer(id, run, &old, m, outlook.as_ref()) {
             Ok(mut adding) => self.obey(&mut adding, order) == End::GivenUp,
@@ -532,12 +559,13 @@ impl LinkGroup {
             return Err(none);
         }
         let becomes = outlook.context.judge_request(m)?;
-        let path = outlook.start.to(m.gid).map_err(|_| none)?;
+        let path = outlook.start.to(m.gid, m.mac).map_err(|_| none)?;
         let number = LinkId::new(m.link_num).ok_or(none)?;
         let new = self
             .new_link(&outlook.start, Some(number))
             .map_err(|_| none)?;
-        let mut adding = self.adding(id, run, old, &new).map_err(|_| none)?;
+        let adding = self.adding(id, run, old, &new, number);
+        let mut adding = adding.map_err(|_| none)?;
         adding.becomes = becomes;
         if self.tie(&adding, &path, m).is_err() {
             self.give_link_up(&new);
@@ -546,7 +574,7 @@ impl LinkGroup {
         Ok(adding)
     }
 
-    /// Ties our end of a new link to the peer's, and stores the peer's keys on it.
+    /// Ties our end of a new link to the peer's, and in version 2 stores the peer's keys on it.
     fn tie(&self, adding: &Adding, path: &Path, m: &AddLink<'_>) -> Result {
         let peer = PeerLink {
             qpn: m.qpn,
@@ -619,6 +647,13 @@ impl LinkGroup {
         };
         match &msg.body {
             Body::AddLink(m) => self.offer_answered(adding, m),
+            Body::AddLinkCont(m) => match &mut adding.continuation {
+                Some(continuation) => {
+                    let links = (&*adding.old, &*adding.new);
+                    continuation.arrived(&mut self.llc.lock(), m, links, &adding.keys)
+                }
+                None => AddEvent::Failed,
+            },
             Body::ConfirmLink(m) => match self.confirmed(adding, m) {
                 Ok(()) => AddEvent::Confirmed,
                 Err(why) => {
@@ -644,7 +679,7 @@ impl LinkGroup {
         let ready = adding
             .new
             .start()
-            .to(m.gid)
+            .to(m.gid, m.mac)
             .map_err(|_| ENETUNREACH)
             .and_then(|path| self.tie(adding, &path, &m))
             .and_then(|()| adding.new.begin_sending())
@@ -700,8 +735,14 @@ impl LinkGroup {
                 adding.sent = Some(sent);
                 Self::send_add_link(link, server, sent, &adding.keys, &adding.old)
             }
-            // Version 2 has none.
-            Say::Keys => false,
+            Say::Keys => {
+                let continuation = adding.continuation.as_mut();
+                match continuation.and_then(|c| c.message(&adding.keys)) {
+                    Some(m) if server => Self::request(link, Body::AddLinkCont(m)),
+                    Some(m) => Self::response(link, Body::AddLinkCont(m)),
+                    None => false,
+                }
+            }
             Say::Confirm => {
                 let local = adding.new.local();
                 let params = self.params();
@@ -712,7 +753,11 @@ impl LinkGroup {
                     link_num: adding.new.id().get(),
                     user_id: adding.new.user_id(),
                     max_links: params.max_links,
-                    max_conns: params.max_conns,
+                    // Reserved in version 1.
+                    max_conns: match params.version {
+                        Version::V1 => 0,
+                        Version::V2 => params.max_conns,
+                    },
                     no_eyecatcher: true,
                 });
                 if server {
@@ -828,7 +873,7 @@ impl LinkGroup {
         peer: &PeerLink,
     ) -> Result<FirstContact> {
         let id = self.begin_exchange(Exchange::AddLink, Deadline::after(TURN_MS))?;
-        let (run, order) = Addition::first_contact(self.role(), Version::V2);
+        let (run, order) = Addition::first_contact(self.role(), self.version());
         if let Some(wait) = order.wait {
             // A server's request may come as soon as it can be received.
             self.expect(id, wait.awaited(link.column(), link.column()));
@@ -847,6 +892,7 @@ impl LinkGroup {
             sent: None,
             becomes: GroupType::Single,
             keys: KVec::new(),
+            continuation: None,
             refused: false,
             why: DeclineReason::TIMEOUT_CL,
         };

@@ -66,8 +66,7 @@ use crate::{
             self,
             Body,
             DeleteLink,
-            Llc,
-            Version, //
+            Llc, //
         },
         DeclineReason, //
     },
@@ -510,11 +509,16 @@ impl LinkGroup {
         if state.column(link).is_none() {
             return;
         }
-        if let (Body::ReqAddLink(m), Role::Server) = (&msg.body, self.role()) {
-            // Whatever becomes of the wish, which may have to wait.
-            for gid in m.gids.iter() {
-                state.note_peer_gid(gid);
+        // Whatever becomes of the wish, which may have to wait.
+        match (&msg.body, self.role()) {
+            (Body::ReqAddLink(m), Role::Server) => {
+                for gid in m.gids.iter() {
+                    state.note_peer_gid(gid);
+                }
             }
+            // A client's wish in version 1.
+            (Body::AddLink(m), Role::Server) if !msg.response => state.note_peer_gid(m.gid),
+            _ => {}
         }
         match state.flows.arrived(&msg, link.column()) {
             Verdict::Deliver(id) => {
@@ -746,14 +750,14 @@ impl LinkGroup {
 
     /// Sends a request of the ordinary length over a link; says whether it will be sent. Any context.
     pub(super) fn request(link: &Arc<Link>, body: Body<'_>) -> bool {
-        Llc::request(Version::V2, body)
+        Llc::request(link.group().version(), body)
             .encode_short()
             .is_ok_and(|bytes| link.send_llc(&bytes))
     }
 
     /// Sends an answer of the ordinary length over a link; says whether it will be sent. Any context.
     pub(super) fn response(link: &Arc<Link>, body: Body<'_>) -> bool {
-        Llc::response(Version::V2, body)
+        Llc::response(link.group().version(), body)
             .encode_short()
             .is_ok_and(|bytes| link.send_llc(&bytes))
     }

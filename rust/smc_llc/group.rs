@@ -112,8 +112,10 @@ pub(crate) struct Params {
     pub(crate) role: Role,
     /// The peer's stack instance.
     pub(crate) peer_id: PeerId,
-    /// The enterprise id that both chose.
-    pub(crate) eid: Eid,
+    /// Version of the handshake, and of the messages on its links.
+    pub(crate) version: clc::Version,
+    /// The enterprise id that both chose in version 2.
+    pub(crate) eid: Option<Eid>,
     /// Release of version 2.
     pub(crate) release: u8,
     /// Connections of the group.
@@ -363,7 +365,12 @@ impl LinkGroup {
         self.params.role
     }
 
-    /// Release of version 2 that both speak.
+    /// Version that both speak.
+    pub(crate) fn version(&self) -> clc::Version {
+        self.params.version
+    }
+
+    /// Release of version 2 that both speak; 0 in version 1.
     pub(crate) fn release(&self) -> u8 {
         self.params.release
     }
@@ -507,9 +514,9 @@ impl LinkGroup {
         let candidate = Candidate {
             identity: Identity {
                 role: self.params.role,
-                version: clc::Version::V2,
+                version: self.params.version,
                 peer_id: self.params.peer_id,
-                eid: Some(self.params.eid),
+                eid: self.params.eid,
                 vlan: self.vlan,
             },
             ending: !self.is_active(),

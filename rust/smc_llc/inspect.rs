@@ -74,8 +74,8 @@ pub(crate) struct GroupFacts {
     pub(crate) kind: GroupType,
     /// VLAN of its links.
     pub(crate) vlan: Option<u16>,
-    /// The enterprise id that both chose.
-    pub(crate) eid: Eid,
+    /// The enterprise id that both chose in version 2.
+    pub(crate) eid: Option<Eid>,
     /// The peer's host.
     pub(crate) peer: PeerHost,
     /// No router lies between.

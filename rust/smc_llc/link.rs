@@ -507,7 +507,7 @@ impl Link {
     /// `EINVAL` for a peer that cannot be reached from our GID; `ENOTCONN` when the link goes, or is tied already; what
     /// the device says.
     pub(super) fn connect(&self, path: &Path, peer: &PeerLink) -> Result {
-        if !self.start.gid().speaks_with(peer.gid) {
+        if !self.start.speaks_with(peer.gid) {
             return Err(EINVAL);
         }
         let mut hardware = self.hardware.lock();

@@ -448,8 +448,12 @@ pub(crate) struct Want<'a> {
     pub(crate) peer_id: PeerId,
     /// The peer's GID.
     pub(crate) peer_gid: Gid,
-    /// The enterprise id that both chose.
-    pub(crate) eid: Eid,
+    /// The peer's Ethernet address, which counts in version 1.
+    pub(crate) peer_mac: Mac,
+    /// Version of the handshake.
+    pub(crate) version: Version,
+    /// The enterprise id that both chose in version 2.
+    pub(crate) eid: Option<Eid>,
     /// On the client: the queue pair that the server named.
     pub(crate) peer_qpn: Option<Qpn>,
     /// Our end of the way to the peer; only groups with a link that begins there are found.
@@ -463,13 +467,13 @@ pub(crate) fn find(want: &Want<'_>) -> Option<(Membership, Arc<Link>)> {
     let wanted = Wanted {
         identity: Identity {
             role: want.role,
-            version: Version::V2,
+            version: want.version,
             peer_id: want.peer_id,
-            eid: Some(want.eid),
+            eid: want.eid,
             vlan: want.start.vlan(),
         },
         gid: want.peer_gid,
-        mac: Mac::ZERO,
+        mac: want.peer_mac,
         qpn: want.peer_qpn,
     };
     // Joining under the lock keeps the clock from ending the group in between.

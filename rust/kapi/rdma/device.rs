@@ -278,9 +278,20 @@ pub struct PortState {
     pub gids: u32,
 }
 
-/// An entry of a port's GID table: RoCE v2 over IPv4.
+/// How packets between GIDs look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GidKind {
+    /// RoCE v1: Ethernet frames of their own, which pass no router; any two GIDs of the kind can be ends.
+    RoceV1,
+    /// RoCE v2: UDP, of IPv4 or IPv6 as the GIDs say.
+    RoceV2,
+}
+
+/// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug)]
 pub struct GidEntry {
+    /// Its kind.
+    pub kind: GidKind,
     /// Where it stands in the table.
     pub index: u16,
     /// The GID.
@@ -291,6 +302,20 @@ pub struct GidEntry {
     pub vlan: u16,
     /// Index of its network interface.
     pub ifindex: i32,
+}
+
+/// What an entry of a GID table has to be.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// RoCE v2, of the kind of an address, and where the flag is set of an interface with a subnet that contains it.
+    V2(IpAddr, bool),
+    /// RoCE v1, of an interface with this VLAN, and with a subnet that contains the address.
+    V1 {
+        /// Any address where there is none.
+        near: Option<IpAddr>,
+        /// Any VLAN where there is none.
+        vlan: Option<u16>,
+    },
 }
 
 impl DeviceUse {
@@ -400,7 +425,7 @@ impl DeviceUse {
                 ptr::null_mut(),
             )
         };
-        GidRef::new(found)?.entry(net, local, false)
+        GidRef::new(found)?.entry(net, Wanted::V2(local, false))
     }
 
     /// A RoCE v2 GID of `port` of a network interface in `net` that has an address in whose subnet ours lies. Looks at
@@ -413,7 +438,7 @@ impl DeviceUse {
         ends: &Ends,
     ) -> Option<GidEntry> {
         let local = ends.local();
-        self.entries(port, gids, net, local, true)
+        self.entries(port, gids, net, Wanted::V2(local, true))
             .find(|entry| match ends.via() {
                 // Such an address may be there once for each interface.
                 Some(via) => entry.ifindex == via && entry.gid == gid_of(local),
@@ -421,20 +446,36 @@ impl DeviceUse {
             })
     }
 
-    /// The RoCE v2 GIDs of `port` in `net` that are of the kind of `ip`, and with `subnet` belong to an interface with a
-    /// subnet that contains it.
+    /// The first RoCE v1 GID of `port` of a network interface in `net`: one that has a subnet with the address `near`, and
+    /// the VLAN `vlan` (`0xffff` for none), as far as these are given. A port without such GIDs costs nothing.
+    pub fn find_v1_gid(
+        &self,
+        port: u32,
+        gids: u32,
+        net: &impl AsNet,
+        near: Option<IpAddr>,
+        vlan: Option<u16>,
+    ) -> Option<GidEntry> {
+        // SAFETY: The device is valid by the type invariant; the port is one of its own, as it has GIDs.
+        if gids == 0 || !unsafe { bindings::rdma_protocol_roce_eth_encap(self.raw(), port) } {
+            return None;
+        }
+        self.entries(port, gids, net, Wanted::V1 { near, vlan })
+            .next()
+    }
+
+    /// The GIDs of `port` in `net` that are wanted.
     fn entries<'a>(
         &'a self,
         port: u32,
         gids: u32,
         net: &'a impl AsNet,
-        ip: IpAddr,
-        subnet: bool,
+        wanted: Wanted,
     ) -> impl Iterator<Item = GidEntry> + 'a {
         (0..i32::try_from(gids).unwrap_or(0)).filter_map(move |index| {
             // SAFETY: The device is valid by the type invariant; the RDMA core checks port and index.
             let found = unsafe { bindings::rdma_get_gid_attr(self.raw(), port, index) };
-            GidRef::new(found)?.entry(net, ip, subnet)
+            GidRef::new(found)?.entry(net, wanted)
         })
     }
 }
@@ -451,7 +492,10 @@ impl DeviceUse {
         net: &impl AsNet,
         near: IpAddr,
     ) -> Option<(GidEntry, bool)> {
-        let find = |subnet| Some((self.entries(port, gids, net, near, subnet).next()?, subnet));
+        let find = |subnet| {
+            let wanted = Wanted::V2(near, subnet);
+            Some((self.entries(port, gids, net, wanted).next()?, subnet))
+        };
         find(true).or_else(|| find(false))
     }
 
@@ -462,7 +506,7 @@ impl DeviceUse {
         let found =
             unsafe { bindings::rdma_get_gid_attr(self.raw(), port, i32::from(entry.index)) };
         GidRef::new(found)
-            .and_then(|gid| gid.entry(net, near, true))
+            .and_then(|gid| gid.entry(net, Wanted::V2(near, true)))
             .is_some_and(|now| now.gid == entry.gid)
     }
 
@@ -529,18 +573,23 @@ impl GidRef {
         Some((mac, vlan))
     }
 
-    /// What the entry says, if it is RoCE v2 and of the kind of `ip`, and its interface is up in `net` and has, if
-    /// `subnet` asks for it, a subnet with that address.
-    fn entry(&self, net: &impl AsNet, ip: IpAddr, subnet: bool) -> Option<GidEntry> {
+    /// What the entry says, if it is what is wanted, and its interface is up in `net`.
+    fn entry(&self, net: &impl AsNet, wanted: Wanted) -> Option<GidEntry> {
         // SAFETY: The entry is valid by the type invariant, and its fields do not change while it is referenced.
         let attr = unsafe { self.0.as_ref() };
         // SAFETY: All 16 bytes of a GID are initialised, whichever member of the union was written.
         let gid = unsafe { attr.gid.raw };
-        if attr.gid_type != bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
-            || !are_alike(ip_of(gid), ip)
-        {
-            return None;
-        }
+        let (kind, near) = match (attr.gid_type, wanted) {
+            (bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP, Wanted::V2(ip, subnet))
+                if are_alike(ip_of(gid), ip) =>
+            {
+                (GidKind::RoceV2, subnet.then_some(ip))
+            }
+            (bindings::ib_gid_type_IB_GID_TYPE_ROCE, Wanted::V1 { near, .. }) => {
+                (GidKind::RoceV1, near)
+            }
+            _ => return None,
+        };
         let ifindex = {
             let _rcu = rcu::read_lock();
             // SAFETY: The entry is valid, and the RCU read lock is held.
@@ -551,14 +600,18 @@ impl GidRef {
                 return None;
             }
             // SAFETY: The interface is valid and the RCU read lock is held.
-            if subnet && !unsafe { has_subnet_of(ndev, ip) } {
+            if near.is_some_and(|ip| !unsafe { has_subnet_of(ndev, ip) }) {
                 return None;
             }
             // SAFETY: The interface is valid as above; its index does not change while it is in use.
             unsafe { (*ndev).ifindex }
         };
         let (mac, vlan) = self.l2()?;
+        if matches!(wanted, Wanted::V1 { vlan: Some(want), .. } if want != vlan) {
+            return None;
+        }
         Some(GidEntry {
+            kind,
             index: attr.index,
             gid,
             mac,

@@ -121,27 +121,97 @@ pub struct Route {
 /// Room for the name of an interface, padded with zeroes.
 pub type InterfaceName = [u8; 16];
 
-/// By which interface packets between the two ends leave `net`, and the lowest one below that; nothing without a
-/// route. What stays on this machine goes by the interface that has the address.
-pub fn interfaces(net: &impl AsNet, ends: &Ends) -> Option<(InterfaceName, InterfaceName)> {
-    let (mut name, mut base) = ([0; 16], [0; 16]);
+/// A network interface by which a connection goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: InterfaceName,
+    /// Name of the lowest one below it.
+    pub base: InterfaceName,
+    /// VLAN id of the connection's frames; `0xffff` for none.
+    pub vlan: u16,
+}
+
+/// By which interface packets between the two ends leave `net`; nothing without a route. What stays on this machine goes
+/// by the interface that has the address.
+pub fn interface(net: &impl AsNet, ends: &Ends) -> Option<Interface> {
+    let (mut name, mut base, mut vlan) = ([0; 16], [0; 16], 0xffff);
     let (to_name, to_base) = (name.as_mut_ptr().cast(), base.as_mut_ptr().cast());
     let net = net.as_net().as_ptr();
     let found = match (ends.local, ends.peer) {
         (IpAddr::V4(local), IpAddr::V4(peer)) => {
             let [local, peer] = [local, peer].map(|ip| u32::from_ne_bytes(ip.octets()));
-            // SAFETY: The namespace is valid for this call by the contract of `AsNet`, and each array has room for a
-            // name.
-            unsafe { bindings::route_names(net, local, peer, to_name, to_base) }
+            // SAFETY: The namespace is valid for this call by the contract of `AsNet`, each array has room for a name,
+            // and the number is valid for the call.
+            unsafe { bindings::route_names(net, local, peer, to_name, to_base, &mut vlan) }
         }
         (IpAddr::V6(local), IpAddr::V6(peer)) => {
             let (via, local, peer) = (ends.via.unwrap_or(0), in6_addr(local), in6_addr(peer));
             // SAFETY: As above; the two addresses are valid for the call.
-            unsafe { bindings::route_names6(net, via, &local, &peer, to_name, to_base) }
+            unsafe { bindings::route_names6(net, via, &local, &peer, to_name, to_base, &mut vlan) }
         }
         _ => false,
     };
-    found.then_some((name, base))
+    found.then_some(Interface { name, base, vlan })
+}
+
+/// Most subnets of an interface that are looked at.
+const MAX_SUBNETS: usize = 16;
+
+/// The subnets of the interface by which packets between the two ends leave `net`, each by an address in it and the
+/// length of its prefix: those of IPv4, first the one of our address, or those of IPv6, as the ends are. None without a
+/// route.
+pub fn subnets(net: &impl AsNet, ends: &Ends) -> impl Iterator<Item = (IpAddr, u8)> {
+    let net = net.as_net().as_ptr();
+    let mut found: [Option<(IpAddr, u8)>; MAX_SUBNETS] = [None; MAX_SUBNETS];
+    let most = i32::try_from(MAX_SUBNETS).unwrap_or(0);
+    let mut lens = [0u8; MAX_SUBNETS];
+    match (ends.local, ends.peer) {
+        (IpAddr::V4(local), IpAddr::V4(peer)) => {
+            let [local, peer] = [local, peer].map(|ip| u32::from_ne_bytes(ip.octets()));
+            let mut addrs = [0u32; MAX_SUBNETS];
+            // SAFETY: The namespace is valid for this call by the contract of `AsNet`, and both arrays have room for so
+            // many.
+            let count = unsafe {
+                bindings::route_subnets(
+                    net,
+                    local,
+                    peer,
+                    addrs.as_mut_ptr(),
+                    lens.as_mut_ptr(),
+                    most,
+                )
+            };
+            let some = usize::try_from(count).unwrap_or(0);
+            for ((place, addr), len) in found.iter_mut().zip(addrs).zip(lens).take(some) {
+                *place = Some((addr.to_ne_bytes().into(), len));
+            }
+        }
+        (IpAddr::V6(local), IpAddr::V6(peer)) => {
+            let (via, local, peer) = (ends.via.unwrap_or(0), in6_addr(local), in6_addr(peer));
+            let mut addrs = [bindings::in6_addr::default(); MAX_SUBNETS];
+            // SAFETY: As above; the two addresses are valid for the call.
+            let count = unsafe {
+                bindings::route_subnets6(
+                    net,
+                    via,
+                    &local,
+                    &peer,
+                    addrs.as_mut_ptr(),
+                    lens.as_mut_ptr(),
+                    most,
+                )
+            };
+            let some = usize::try_from(count).unwrap_or(0);
+            for ((place, addr), len) in found.iter_mut().zip(addrs).zip(lens).take(some) {
+                // SAFETY: Every member of the union is plain bytes.
+                let bytes = unsafe { addr.in6_u.u6_addr8 };
+                *place = Some((bytes.into(), len));
+            }
+        }
+        _ => {}
+    }
+    found.into_iter().flatten()
 }
 
 /// What a resolution writes to while it runs.
