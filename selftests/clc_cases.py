@@ -22,7 +22,7 @@ SOL_SMC, SMC_RS_INFO = 286, 0x100
 MODE_TCP = 2
 PEERNOSMC, NOUEID, VERSMISMAT, PEERDECL = 0x03010000, 0x03030008, 0x030C0000, 0x05000000
 SERVER, CLIENT = sys.argv[1:3]
-MODULE, PEER = "10.76.0.1", "10.76.0.2"
+MODULE, PEER, NETWORK = "10.76.0.1", "10.76.0.2", "10.76.0.0"
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 SMC_OPTION = bytes.fromhex("0101FE06E2D4C3D9")
@@ -164,11 +164,11 @@ def proposal(name):
     return EYECATCHER + struct.pack("!BHB", PROPOSAL, 8 + len(body), 0x22) + body
 
 
-def proposal_v1():
-    """A Proposal of version 1 alone."""
+def proposal_v1(length=24):
+    """A Proposal of version 1 alone, from a subnet with a prefix of this length."""
     mac = mac_of(CLIENT)
-    body = b"\0\2" + mac + bytes.fromhex("FE80000000000000 00000000000A0001") + mac + bytes(2)
-    body += socket.inet_aton("10.76.0.0") + bytes.fromhex("18 0000 00") + EYECATCHER
+    body = b"\0\2" + mac + gid() + mac + bytes(2)
+    body += socket.inet_aton(NETWORK) + bytes([length, 0, 0, 0]) + EYECATCHER
     return EYECATCHER + struct.pack("!BHB", PROPOSAL, 8 + len(body), 0x10) + body
 
 

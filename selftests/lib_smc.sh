@@ -42,6 +42,8 @@ dev_server=$ns_server
 have_net=
 loaded_here=
 log_mark=
+# NAME=VALUE, with which module_load loads the module.
+module_parameters=()
 aliases=/run/modprobe.d/smct$$.conf
 
 tap_start() { # number of cases
@@ -141,9 +143,9 @@ module_needs() {
 
 module_load() {
 	if [[ -r $SMC_KO ]]; then
-		module_needs && insmod "$SMC_KO"
+		module_needs && insmod "$SMC_KO" "${module_parameters[@]}"
 	else
-		modprobe smc_rs
+		modprobe smc_rs "${module_parameters[@]}"
 	fi
 }
 
