@@ -75,8 +75,8 @@ void count_no_packets(void)
 	CHECK_EQ(sh("ip netns exec %s nft delete table netdev smccount", ns_of(SERVER)), 0);
 }
 
-/* A message of this kind, in the only packet of a SEND: behind UDP and the header of RDMA. */
-#define ADD_LINK "udp dport 4791 @th,160,8 0x22"
+/* A message of this kind, in the only packet of a SEND (4), as data may look alike: behind UDP and the header of RDMA. */
+#define ADD_LINK "udp dport 4791 @th,64,8 4 @th,160,8 0x22"
 
 /* Nothing gets through on the only link any more, which nobody knows before somebody tries. */
 static void dead_group_is_no_obstacle(void)
