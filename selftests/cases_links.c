@@ -379,15 +379,16 @@ static void both_netdevs_down_lose_no_byte(void)
 	lose_netdev(true, true);
 }
 
-void lose_packets(int which, const char *match)
+void lose_packets(enum side side, int which, const char *match)
 {
 	CHECK_EQ(sh("ip netns exec %s nft 'table netdev smclost { chain in { type filter hook ingress device veth%d priority 0; %s drop\n}\n}'",
-		    ns_of(SERVER), which, match), 0);
+		    ns_of(side), which, match), 0);
 }
 
 void lose_no_packets(void)
 {
-	sh("ip netns exec %s nft delete table netdev smclost", ns_of(SERVER));
+	for (enum side side = CLIENT; side <= SERVER; side++)
+		sh("ip netns exec %s nft delete table netdev smclost 2>/dev/null", ns_of(side));
 }
 
 /*
@@ -403,7 +404,7 @@ static void stuck_packets_delay_nothing(void)
 
 	transfer_start(&t, &p, MUCH, MUCH);
 	transfer_wait(&t, MUCH / 4);
-	lose_packets(first, "");
+	lose_packets(SERVER, first, "");
 	CHECK_EQ(sh("ip -n %s neigh flush dev veth%d", ns_of(CLIENT), first), 0);
 	/* The device repeats what is not acknowledged after a quarter of a second. */
 	poll(NULL, 0, 400);
@@ -426,7 +427,7 @@ static void dead_path_is_noticed(void)
 
 	transfer_start(&t, &p, MUCH, MUCH);
 	transfer_wait(&t, MUCH / 4);
-	lose_packets(first, "udp dport 4791");
+	lose_packets(SERVER, first, "udp dport 4791");
 	transfer_end(&t);
 	lose_no_packets();
 	expect_carried_by(&p, !first);

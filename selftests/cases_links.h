@@ -50,8 +50,8 @@ struct smc_rs_info info_of(int fd);
 /* A connection of a group with both links. */
 struct pair linked_pair(void);
 
-/* What comes to the server's interface and matches is lost; all, if nothing is named. */
-void lose_packets(int which, const char *match);
+/* What comes to a side's interface and matches is lost; all, if nothing is named. */
+void lose_packets(enum side side, int which, const char *match);
 void lose_no_packets(void);
 
 void setting(enum side side, const char *name, unsigned int value);

@@ -203,12 +203,6 @@ bool smc_helper_sk_has_nodelay(const struct sock *tcp)
 	return data_race(tcp_sk(tcp)->nonagle & TCP_NAGLE_OFF);
 }
 
-/* Switches TCP_CORK; off, what was held back is sent. */
-void smc_helper_sk_set_cork(struct sock *tcp, bool on)
-{
-	tcp_sock_set_cork(tcp, on);
-}
-
 /* Whether nothing is there to read, and nothing has happened that a reader would be told. */
 bool smc_helper_sk_is_silent(const struct sock *sk)
 {

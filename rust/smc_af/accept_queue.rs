@@ -110,10 +110,9 @@ impl Child {
     }
 
     /// The connection with what its listener does not have set on the TCP socket.
-    pub(super) fn corked(self, corked: bool) -> Self {
-        let mut child = self;
-        child.corked = corked;
-        child
+    pub(super) fn corked(mut self, corked: bool) -> Self {
+        self.corked = corked;
+        self
     }
 
     /// Whether TCP_CORK is on.

@@ -180,8 +180,8 @@ impl Start {
     /// The way from here to a peer's GID and Ethernet address, in the namespace of our network interface. May sleep for
     /// two seconds.
     ///
-    /// In version 2 a peer on a network of our interface is reached through that, whatever the routes say of others beside it; else
-    /// the route to it has to begin there.
+    /// In version 2 a peer on a network of our interface is reached through that, whatever the routes say of others beside
+    /// it; else the route to it has to begin there.
     ///
     /// # Errors
     ///
@@ -306,11 +306,22 @@ impl Path {
 fn ports<'a, N: AsNet>(
     net: &'a N,
 ) -> impl Iterator<Item = (DeviceUse, u32, u32, MtuCode)> + use<'a, N> {
+    ports_that(net, |_, _| true)
+}
+
+/// Those of them that are `wanted`; the others are not asked for their state.
+fn ports_that<'a, N: AsNet>(
+    net: &'a N,
+    wanted: fn(&DeviceUse, u32) -> bool,
+) -> impl Iterator<Item = (DeviceUse, u32, u32, MtuCode)> + use<'a, N> {
     super::devices()
         .filter_map(|device| device.enter())
         .filter(move |device| device.visible_in(net))
-        .flat_map(|device| {
+        .flat_map(move |device| {
             (1..=device.limits().ports).filter_map(move |port| {
+                if !wanted(&device, port) {
+                    return None;
+                }
                 let state = device.port(port).ok()?;
                 let mtu = MtuCode::from_nibble(state.mtu);
                 (state.usable && mtu.bytes().is_some())
@@ -417,7 +428,7 @@ pub(crate) fn approach_v1(net: &NetNs, ends: Ends) -> Result<Approach, DeclineRe
     let ctx = NetCtx::of(net).map_err(|_| DeclineReason::NOSMCRDEV)?;
     let interface = interface_network(&ctx, net, &ends);
     let mut best: Option<Start> = None;
-    for (device, port, gids, mtu) in ports(net) {
+    for (device, port, gids, mtu) in ports_that(net, DeviceUse::has_v1_gids) {
         let own = device.find_v1_gid(port, gids, net, Some(ends.local()), None);
         let gid = match (own, interface) {
             (Some(own), _) => own,

@@ -394,12 +394,7 @@ impl LinkGroup {
         old: &Link,
     ) -> bool {
         if via.group().version() == Version::V1 {
-            let body = Body::AddLink(m);
-            return if server {
-                Self::request(via, body)
-            } else {
-                Self::response(via, body)
-            };
+            return Self::ask_or_answer(via, server, Body::AddLink(m));
         }
         let body = Body::AddLink(AddLink {
             ext: Some(Extension {
@@ -737,11 +732,9 @@ impl LinkGroup {
             }
             Say::Keys => {
                 let continuation = adding.continuation.as_mut();
-                match continuation.and_then(|c| c.message(&adding.keys)) {
-                    Some(m) if server => Self::request(link, Body::AddLinkCont(m)),
-                    Some(m) => Self::response(link, Body::AddLinkCont(m)),
-                    None => false,
-                }
+                continuation
+                    .and_then(|c| c.message(&adding.keys))
+                    .is_some_and(|m| Self::ask_or_answer(link, server, Body::AddLinkCont(m)))
             }
             Say::Confirm => {
                 let local = adding.new.local();
@@ -760,11 +753,7 @@ impl LinkGroup {
                     },
                     no_eyecatcher: true,
                 });
-                if server {
-                    Self::request(link, body)
-                } else {
-                    Self::response(link, body)
-                }
+                Self::ask_or_answer(link, server, body)
             }
             Say::Delete => {
                 let Some(id) = adding.new.known_id() else {

@@ -701,11 +701,16 @@ impl LinkGroup {
 
     /// Waits for what an exchange needs. In a work item.
     pub(super) fn await_message(&self, id: FlowId, timeout_ms: u32) -> Outcome {
-        self.await_pressed(id, timeout_ms, timeout_ms)
+        self.await_pressed(id, timeout_ms, None)
     }
 
-    /// The same, for `pressed_ms` from when a connection waits for the end of the exchange. In a work item.
-    pub(super) fn await_pressed(&self, id: FlowId, timeout_ms: u32, pressed_ms: u32) -> Outcome {
+    /// The same, for `pressed_ms` at most from when a connection waits for the end of the exchange. In a work item.
+    pub(super) fn await_pressed(
+        &self,
+        id: FlowId,
+        timeout_ms: u32,
+        pressed_ms: Option<u32>,
+    ) -> Outcome {
         let deadline = Deadline::after(timeout_ms);
         let mut state = self.llc.lock();
         loop {
@@ -720,9 +725,9 @@ impl LinkGroup {
             let Some(mut left) = deadline.left() else {
                 return Outcome::TimedOut;
             };
-            if state.pressing > 0 && pressed_ms < timeout_ms {
+            if let (true, Some(most)) = (state.pressing > 0, pressed_ms) {
                 let pressed = self.now_ms().saturating_sub(state.pressed_at);
-                let rest = i64::from(pressed_ms).saturating_sub(pressed);
+                let rest = i64::from(most).saturating_sub(pressed);
                 match u32::try_from(rest) {
                     Ok(rest) if rest > 0 => left = left.min(msecs_to_jiffies(rest).max(1)),
                     _ => return Outcome::TimedOut,
@@ -760,6 +765,15 @@ impl LinkGroup {
         Llc::response(link.group().version(), body)
             .encode_short()
             .is_ok_and(|bytes| link.send_llc(&bytes))
+    }
+
+    /// Sends what the server asks, or what a client answers to that, over a link; says whether it will be sent. Any context.
+    pub(super) fn ask_or_answer(link: &Arc<Link>, server: bool, body: Body<'_>) -> bool {
+        if server {
+            Self::request(link, body)
+        } else {
+            Self::response(link, body)
+        }
     }
 
     /// Waits for what an exchange needs over the link `via`: for [`WAIT_MS`] since there was a sign of life on the link,

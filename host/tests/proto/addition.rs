@@ -23,8 +23,8 @@ fn short(o: Order) -> String {
             "await {:?} {kind} {:?} {}",
             w.opcode, w.via, w.limit_ms
         ));
-        if w.pressed_ms != w.limit_ms {
-            out.push(format!("{} if pressed", w.pressed_ms));
+        if let Some(ms) = w.pressed_ms {
+            out.push(format!("{ms} if pressed"));
         }
     }
     if let Some(end) = o.end {

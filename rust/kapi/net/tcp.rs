@@ -530,7 +530,7 @@ impl TcpSocket {
     /// Switches `TCP_CORK`; turning it off sends what was held back. May sleep.
     pub fn set_cork(&self, on: bool) {
         // SAFETY: By the type invariant the sock is valid, and one of TCP; this is a task that may sleep.
-        unsafe { bindings::sk_set_cork(self.sk(), on) };
+        unsafe { bindings::tcp_sock_set_cork(self.sk(), on) };
     }
 
     /// Prepares the report that `size` bytes, sent with `MSG_ZEROCOPY`, were copied.

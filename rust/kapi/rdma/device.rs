@@ -446,8 +446,17 @@ impl DeviceUse {
             })
     }
 
+    /// Whether `port` is one that has RoCE v1 GIDs. Costs nothing.
+    pub fn has_v1_gids(&self, port: u32) -> bool {
+        if !(1..=self.limits().ports).contains(&port) {
+            return false;
+        }
+        // SAFETY: The device is valid by the type invariant, and the port is one of its own.
+        unsafe { bindings::rdma_protocol_roce_eth_encap(self.raw(), port) }
+    }
+
     /// The first RoCE v1 GID of `port` of a network interface in `net`: one that has a subnet with the address `near`, and
-    /// the VLAN `vlan` (`0xffff` for none), as far as these are given. A port without such GIDs costs nothing.
+    /// the VLAN `vlan` (`0xffff` for none), as far as these are given.
     pub fn find_v1_gid(
         &self,
         port: u32,
@@ -456,8 +465,7 @@ impl DeviceUse {
         near: Option<IpAddr>,
         vlan: Option<u16>,
     ) -> Option<GidEntry> {
-        // SAFETY: The device is valid by the type invariant; the port is one of its own, as it has GIDs.
-        if gids == 0 || !unsafe { bindings::rdma_protocol_roce_eth_encap(self.raw(), port) } {
+        if !self.has_v1_gids(port) {
             return None;
         }
         self.entries(port, gids, net, Wanted::V1 { near, vlan })

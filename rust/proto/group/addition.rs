@@ -58,8 +58,8 @@ pub struct Wait {
     pub via: Via,
     /// For how long, in milliseconds.
     pub limit_ms: u32,
-    /// The same from the moment on at which a connection needs the exchange to be over.
-    pub pressed_ms: u32,
+    /// From the moment on at which a connection needs the exchange to be over, where that is less.
+    pub pressed_ms: Option<u32>,
 }
 
 impl Wait {
@@ -184,7 +184,7 @@ impl Addition {
                 response: true,
                 via: Via::Old,
                 limit_ms: WAIT_MS,
-                pressed_ms: WAIT_MS,
+                pressed_ms: None,
             }),
             end: None,
         };
@@ -290,7 +290,7 @@ impl Addition {
                 response: matches!(self.role, Role::Server),
                 via: Via::Old,
                 limit_ms: WAIT_MS,
-                pressed_ms: WAIT_MS,
+                pressed_ms: None,
             }),
             end: None,
         }
@@ -309,7 +309,11 @@ impl Addition {
                 } else {
                     WAIT_NEW_LINK_MS
                 },
-                pressed_ms: if self.first { WAIT_MS } else { WAIT_PRESSED_MS },
+                pressed_ms: if self.first {
+                    None
+                } else {
+                    Some(WAIT_PRESSED_MS)
+                },
             }),
             end: None,
         }
@@ -329,11 +333,7 @@ impl Addition {
                     WAIT_NEW_LINK_MS
                 },
                 // It is the server that gives up, and says so.
-                pressed_ms: if self.first {
-                    WAIT_FIRST_LINK_MS
-                } else {
-                    WAIT_NEW_LINK_MS
-                },
+                pressed_ms: None,
             }),
             end: None,
         }
