@@ -243,8 +243,6 @@ struct Core {
     giving_up: Counter,
     /// The close machine is done: the connection goes when nothing of it is on its way any more.
     ended: bool,
-    /// The application reads no more.
-    read_shut: bool,
     /// How much was on its way when the orphan timer was armed: as long as that changes the peer is alive.
     waiting: u32,
     /// The connection itself, for its work items; gone when it leaves the table of its link group.
@@ -339,7 +337,6 @@ impl Connection {
                     machine: Machine::new(),
                     giving_up: Counter::ABORT_LOCAL,
                     ended: false,
-                    read_shut: false,
                     waiting: 0,
                     me: None,
                     nodelay: false,
@@ -437,7 +434,7 @@ impl Connection {
                 peer,
                 link,
                 core.conn.as_ref().map(Conn::snapshot),
-                (core.read_shut, core.may_send().is_err()),
+                (core.machine.is_read_shut(), core.may_send().is_err()),
             )
         };
         Info {

@@ -115,13 +115,14 @@ pub enum Event {
         /// Received data has not been read.
         unread: bool,
     },
+    /// `shutdown(SHUT_RD)`.
+    ShutdownRead,
     /// `shutdown(SHUT_WR)`.
     ShutdownWrite,
     /// `shutdown(SHUT_RDWR)`.
-    ShutdownBoth {
-        /// Received data has not been read.
-        unread: bool,
-    },
+    ShutdownBoth,
+    /// The peer has written data.
+    Data,
     /// The peer writes no more.
     PeerDone,
     /// The peer has closed.
@@ -138,16 +139,17 @@ pub enum Event {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Listen,
         Self::Established,
         Self::HandshakeFailed,
         Self::FallbackEnded,
         Self::Close { unread: false },
         Self::Close { unread: true },
+        Self::ShutdownRead,
         Self::ShutdownWrite,
-        Self::ShutdownBoth { unread: false },
-        Self::ShutdownBoth { unread: true },
+        Self::ShutdownBoth,
+        Self::Data,
         Self::PeerDone,
         Self::PeerClosed,
         Self::PeerAbort,
@@ -175,6 +177,8 @@ pub enum SocketError {
     Reset,
     /// ECONNABORTED.
     Aborted,
+    /// EPIPE.
+    Pipe,
 }
 
 /// What becomes of the inner TCP connection.
@@ -205,6 +209,8 @@ pub struct Actions {
     pub error: Option<SocketError>,
     /// What becomes of the inner TCP connection.
     pub tcp: Option<Tcp>,
+    /// The data that has come is not taken: see [`super::conn::Conn::refuse`].
+    pub refuse: bool,
     /// The timer for orphans.
     pub timer: Option<Timer>,
     /// Wake everyone who waits on the socket.
@@ -239,12 +245,16 @@ pub struct InvalidTransition {
 pub struct Machine {
     /// The state.
     state: State,
+    /// The peer has said that it writes no more.
+    peer_done: bool,
     /// The peer has closed.
     peer_closed: bool,
     /// We have asked for `closed` to be sent.
     sent_closed: bool,
     /// An application holds the socket.
     open: bool,
+    /// It reads no more.
+    read_shut: bool,
     /// `finish` has been given out.
     finished: bool,
 }
@@ -260,9 +270,11 @@ impl Machine {
     pub const fn new() -> Self {
         Self {
             state: State::Init,
+            peer_done: false,
             peer_closed: false,
             sent_closed: false,
             open: true,
+            read_shut: false,
             finished: false,
         }
     }
@@ -270,6 +282,11 @@ impl Machine {
     /// The state.
     pub const fn state(&self) -> State {
         self.state
+    }
+
+    /// Whether the peer has ended its data in order, whatever came afterwards.
+    pub const fn peer_done(&self) -> bool {
+        self.peer_done
     }
 
     /// Whether the peer has closed.
@@ -280,6 +297,11 @@ impl Machine {
     /// Whether an application holds the socket.
     pub const fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// Whether the application has shut the direction in which it reads.
+    pub const fn is_read_shut(&self) -> bool {
+        self.read_shut
     }
 
     /// Takes in an event.
@@ -309,18 +331,28 @@ impl Machine {
                 next.open = false;
                 next.close(unread, &mut actions)
             }
-            Event::ShutdownWrite => self.shutdown_write(&mut actions),
-            Event::ShutdownBoth { unread } => match self.state {
-                State::Init
-                | State::Listen
-                | State::Closed
-                | State::PeerFinCloseWait
-                | State::PeerAbortWait
-                | State::ProcessAbort => None,
-                _ => next.close(unread, &mut actions),
-            },
-            Event::PeerDone => self.peer_flag(false, &mut actions),
+            Event::ShutdownRead | Event::ShutdownWrite | Event::ShutdownBoth
+                if self.has_ended() =>
+            {
+                None
+            }
+            Event::ShutdownRead => {
+                next.read_shut = true;
+                Some(self.state)
+            }
+            Event::ShutdownWrite => Some(self.shutdown_write(&mut actions)),
+            Event::ShutdownBoth => {
+                // What has arrived can still be read, so that nothing is lost yet.
+                next.read_shut = true;
+                next.close(false, &mut actions)
+            }
+            Event::Data => self.data(&mut actions),
+            Event::PeerDone => {
+                next.peer_done = true;
+                self.peer_flag(false, &mut actions)
+            }
             Event::PeerClosed => {
+                next.peer_done = true;
                 next.peer_closed = true;
                 self.peer_flag(true, &mut actions)
             }
@@ -366,6 +398,19 @@ impl Machine {
         }
     }
 
+    /// Whether there is no direction left that could be shut, or none yet.
+    const fn has_ended(&self) -> bool {
+        matches!(
+            self.state,
+            State::Init
+                | State::Listen
+                | State::Closed
+                | State::PeerFinCloseWait
+                | State::PeerAbortWait
+                | State::ProcessAbort
+        )
+    }
+
     /// `close()` and `shutdown(SHUT_RDWR)`: we are done in both directions.
     fn close(&mut self, unread: bool, actions: &mut Actions) -> Option<State> {
         let was_sent = self.sent_closed;
@@ -376,8 +421,8 @@ impl Machine {
         };
         Some(match self.state {
             State::Init | State::Listen => State::Closed,
-            State::Active if unread => {
-                // Closing over unread data is an abort (RFC 7609, section 4.8.1, 3A).
+            State::Active | State::PeerCloseWait1 | State::AppCloseWait1 if unread => {
+                // Closing over unread data is an abort (RFC 7609, section 4.8.1, 3A), until both directions have ended.
                 actions.send = Some(Send::Abort);
                 actions.tcp = Some(Tcp::Reset);
                 State::PeerAbortWait
@@ -422,26 +467,17 @@ impl Machine {
     }
 
     /// `shutdown(SHUT_WR)`.
-    fn shutdown_write(&self, actions: &mut Actions) -> Option<State> {
+    fn shutdown_write(&self, actions: &mut Actions) -> State {
         match self.state {
             State::Active => {
                 actions.send = Some(Send::Done);
-                Some(State::PeerCloseWait1)
+                State::PeerCloseWait1
             }
             State::AppCloseWait1 => {
                 actions.send = Some(Send::Done);
-                Some(State::AppCloseWait2)
+                State::AppCloseWait2
             }
-            s @ (State::AppCloseWait2
-            | State::AppFinCloseWait
-            | State::PeerCloseWait1
-            | State::PeerCloseWait2) => Some(s),
-            State::Init
-            | State::Listen
-            | State::Closed
-            | State::PeerFinCloseWait
-            | State::PeerAbortWait
-            | State::ProcessAbort => None,
+            s => s,
         }
     }
 
@@ -484,9 +520,26 @@ impl Machine {
             | State::PeerFinCloseWait => State::Closed,
         };
         actions.send = Some(Send::Abort);
-        actions.error = Some(SocketError::Reset);
+        // Who has read to the end learns of it where it writes, as with TCP.
+        actions.error = Some(match self.state {
+            State::AppCloseWait1 => SocketError::Pipe,
+            _ => SocketError::Reset,
+        });
         actions.tcp = Some(Tcp::Reset);
         Some(next)
+    }
+
+    /// Data has come. Where nobody will read it and nothing is left to say, the peer must not take it for delivered: it
+    /// is reset, as with TCP (RFC 9293, section 3.6.1).
+    fn data(&self, actions: &mut Actions) -> Option<State> {
+        match self.state {
+            State::Listen => None,
+            State::PeerCloseWait1 if self.read_shut || !self.open => {
+                actions.refuse = true;
+                Some(Self::give_up(SocketError::Reset, actions))
+            }
+            s => Some(s),
+        }
     }
 
     /// We give up.
@@ -495,13 +548,16 @@ impl Machine {
             State::Listen => None,
             // A handshake has its own way to end.
             s @ (State::Init | State::PeerAbortWait | State::Closed) => Some(s),
-            _ => {
-                actions.send = Some(Send::Abort);
-                actions.error = Some(SocketError::Aborted);
-                actions.tcp = Some(Tcp::Reset);
-                Some(State::PeerAbortWait)
-            }
+            _ => Some(Self::give_up(SocketError::Aborted, actions)),
         }
+    }
+
+    /// Aborts; returns the state.
+    fn give_up(error: SocketError, actions: &mut Actions) -> State {
+        actions.send = Some(Send::Abort);
+        actions.error = Some(error);
+        actions.tcp = Some(Tcp::Reset);
+        State::PeerAbortWait
     }
 
     /// The peer did not answer.

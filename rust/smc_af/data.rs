@@ -179,12 +179,7 @@ fn send(
         report.send();
     }
     match outcome {
-        Err(err) if sent == 0 => {
-            if err == EPIPE {
-                sk.take_err()?;
-            }
-            Err(sk.broken_pipe(flags & flag::MSG_NOSIGNAL != 0, err))
-        }
+        Err(err) if sent == 0 => Err(sk.broken_pipe(flags & flag::MSG_NOSIGNAL != 0, err)),
         _ => Ok(sent),
     }
 }
@@ -275,7 +270,7 @@ fn receive(
     let outcome = loop {
         match conn.try_recv(msg.iter(), room.saturating_sub(got), mode) {
             // An error waits for a call that has nothing else to say.
-            Ok(Moved { bytes: 0, .. }) if got > 0 => break Ok(()),
+            Ok(Moved { bytes: 0, .. }) if got > 0 || conn.peer_is_done() => break Ok(()),
             Ok(Moved { bytes: 0, .. }) => break sk.take_err(),
             Ok(more) => {
                 got = got.saturating_add(more.bytes);

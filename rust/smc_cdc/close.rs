@@ -91,6 +91,8 @@ struct Then {
     over: bool,
     /// What becomes of the TCP connection.
     tcp: Option<Tcp>,
+    /// What has come is not taken.
+    refuse: bool,
 }
 
 impl Core {
@@ -125,7 +127,7 @@ impl Core {
             return self.ended;
         };
         conn.is_dead()
-            || self.read_shut
+            || self.machine.is_read_shut()
             || conn.peer_close().any()
             || self.machine.state().is_over()
     }
@@ -162,11 +164,12 @@ impl Core {
         self.ended && self.me.is_some() && self.conn.as_ref().is_none_or(Conn::is_settled)
     }
 
-    /// The peer's close flags, one event each; says whether the socket has to look.
-    pub(super) fn peer_closes(&mut self, close: PeerClose) -> PeerClosed {
-        let mut all = PeerClosed::default();
+    /// What has come, so many bytes and the peer's close flags, one event each; says whether the socket has to look.
+    pub(super) fn peer_says(&mut self, bytes: u32, close: PeerClose) -> PeerSaid {
+        let mut all = PeerSaid::default();
         // An abort says all there is to say.
         let events = [
+            (bytes > 0 && !close.abort, Event::Data),
             (close.sending_done && !close.abort, Event::PeerDone),
             (close.closed && !close.abort, Event::PeerClosed),
             (close.abort, Event::PeerAbort),
@@ -174,7 +177,11 @@ impl Core {
         for (set, event) in events {
             if set {
                 let then = self.event(event);
+                if let (true, Some(conn)) = (then.refuse, self.conn.as_mut()) {
+                    conn.refuse(bytes);
+                }
                 all.wake |= then.wake;
+                all.push |= then.push;
                 all.error = all.error.or(then.error);
             }
         }
@@ -223,7 +230,9 @@ impl Core {
                 Event::PeerAbort => Some(Counter::ABORT_PEER),
                 Event::LocalAbort => Some(self.giving_up),
                 Event::Timeout => Some(Counter::ABORT_TIMEOUT),
-                Event::Close { unread: true } if new.is_over() => Some(Counter::ABORT_UNREAD),
+                Event::Close { unread: true } | Event::Data if new.is_over() => {
+                    Some(Counter::ABORT_UNREAD)
+                }
                 _ => None,
             };
             if let (Some(counter), false) = (aborted, old.is_over()) {
@@ -238,9 +247,11 @@ impl Core {
         let mut then = Then {
             wake: actions.wake,
             tcp: actions.tcp,
+            refuse: actions.refuse,
             error: actions.error.map(|error| match error {
                 SocketError::Reset => ECONNRESET,
                 SocketError::Aborted => ECONNABORTED,
+                SocketError::Pipe => EPIPE,
             }),
             ..Then::default()
         };
@@ -264,11 +275,13 @@ impl Core {
     }
 }
 
-/// What the peer's close flags mean for the socket.
+/// What follows from what the peer has said.
 #[derive(Default)]
-pub(super) struct PeerClosed {
+pub(super) struct PeerSaid {
     /// The socket is to look.
     pub(super) wake: bool,
+    /// A plan is due.
+    pub(super) push: bool,
     /// The socket's error.
     pub(super) error: Option<Error>,
 }
@@ -286,12 +299,7 @@ impl Connection {
     ///
     /// `ENOTCONN` when the connection is over.
     pub(crate) fn shutdown_read(&self) -> Result {
-        let mut core = self.core.lock();
-        if core.ended {
-            return Err(ENOTCONN);
-        }
-        core.read_shut = true;
-        Ok(())
+        self.call(Event::ShutdownRead).map(|_| ())
     }
 
     /// `shutdown(SHUT_WR)`: the end of the data follows the data.
@@ -309,10 +317,7 @@ impl Connection {
     ///
     /// `ENOTCONN` when the connection is over.
     pub(crate) fn shutdown_both(&self) -> Result<TcpEnd> {
-        // What has arrived can still be read, so that nothing is lost yet: as in TCP only a close resets for it.
-        let end = self.call(Event::ShutdownBoth { unread: false })?;
-        self.core.lock().read_shut = true;
-        Ok(end)
+        self.call(Event::ShutdownBoth)
     }
 
     /// The socket goes. What is left to send is sent without it.
@@ -411,6 +416,12 @@ impl Connection {
             .is_none_or(|conn| conn.is_dead() || conn.is_drained());
         core.wants_room |= !drained;
         drained
+    }
+
+    /// Whether the peer has ended its data in order. As with TCP a reader finds that end then, and no error that came
+    /// afterwards.
+    pub(crate) fn peer_is_done(&self) -> bool {
+        self.core.lock().machine.peer_done()
     }
 
     /// Whether both directions have ended.

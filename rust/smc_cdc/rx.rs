@@ -15,7 +15,7 @@ use kernel::{
 };
 
 use super::{
-    close::PeerClosed,
+    close::PeerSaid,
     Connection,
     Core,
     Moved, //
@@ -64,8 +64,8 @@ struct Then {
     writable: bool,
     /// A plan is due.
     push: bool,
-    /// What the peer's close flags mean.
-    closed: PeerClosed,
+    /// What follows from data and the peer's close flags.
+    said: PeerSaid,
     /// The connection is over.
     over: bool,
 }
@@ -180,15 +180,16 @@ impl Connection {
         }
         // The end of the data is read like data, and signalled once.
         let end = conn.is_first_close(effects.close);
-        let closed = core.peer_closes(effects.close);
-        self.tell_error(closed.error);
+        let said = core.peer_says(effects.arrived, effects.close);
+        self.tell_error(said.error);
+        push |= said.push;
         let writable = effects.urgent_read && core::mem::take(&mut core.wants_room);
         Then {
             readable: effects.arrived > 0 || effects.urgent.is_some() || end,
             urgent: matches!(effects.urgent, Some(Urgent::Present { .. })),
             writable,
             push,
-            closed,
+            said,
             over: core.is_over(),
         }
     }
@@ -223,7 +224,7 @@ impl Connection {
         if then.writable {
             self.wake(|w| w.writable());
         }
-        if then.closed.wake {
+        if then.said.wake {
             self.wake(|w| w.state());
         }
         if then.over {

@@ -16,13 +16,11 @@ fn ways() -> Vec<(&'static str, Vec<Event>)> {
         ("ACTIVE", vec![Established]),
         // After shutdown(WR): the descriptor is open, `closed` was not sent.
         ("PCW1 shut", vec![Established, ShutdownWrite]),
-        ("PCW1 shut both", vec![Established, ShutdownBoth { unread }]),
+        ("PCW1 deaf", vec![Established, ShutdownRead, ShutdownWrite]),
+        ("PCW1 shut both", vec![Established, ShutdownBoth]),
         ("PCW1 closed", vec![Established, Close { unread }]),
         ("PCW2 shut", vec![Established, ShutdownWrite, PeerDone]),
-        (
-            "PCW2 shut both",
-            vec![Established, ShutdownBoth { unread }, PeerDone],
-        ),
+        ("PCW2 shut both", vec![Established, ShutdownBoth, PeerDone]),
         ("PCW2 closed", vec![Established, Close { unread }, PeerDone]),
         ("ACW1 done", vec![Established, PeerDone]),
         ("ACW1 closed", vec![Established, PeerClosed]),
@@ -31,12 +29,9 @@ fn ways() -> Vec<(&'static str, Vec<Event>)> {
         ("AFCW shut", vec![Established, ShutdownWrite, PeerClosed]),
         (
             "AFCW shut both",
-            vec![Established, ShutdownBoth { unread }, PeerClosed],
+            vec![Established, ShutdownBoth, PeerClosed],
         ),
-        (
-            "PFCW open",
-            vec![Established, PeerDone, ShutdownBoth { unread }],
-        ),
+        ("PFCW open", vec![Established, PeerDone, ShutdownBoth]),
         ("PFCW closed", vec![Established, PeerDone, Close { unread }]),
         ("PABW open", vec![Established, LocalAbort]),
         ("PABW closed", vec![Established, Close { unread: true }]),
@@ -91,7 +86,11 @@ fn show(r: Result<Outcome, InvalidTransition>) -> String {
         out += match e {
             SocketError::Reset => " ECONNRESET",
             SocketError::Aborted => " ECONNABORTED",
+            SocketError::Pipe => " EPIPE",
         };
+    }
+    if a.refuse {
+        out += " refuse";
     }
     if let Some(t) = a.tcp {
         out += match t {
@@ -213,6 +212,7 @@ fn machine_answers_what_its_users_ask() {
         ("LISTEN", "- - -  - open"),
         ("ACTIVE", "send - -  - open"),
         ("PCW1 shut", "- wait -  - open"),
+        ("PCW1 deaf", "- wait -  - open"),
         ("PCW1 shut both", "- wait -  - open"),
         ("PCW1 closed", "- wait -  - -"),
         ("PCW2 shut", "- wait -  - open"),

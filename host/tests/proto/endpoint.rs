@@ -27,6 +27,9 @@ pub struct Socket {
     pub eof: bool,
     /// Which close flags of the peer have become events.
     seen: [bool; 3],
+    /// Bytes of the peer that have become events, and those of the last one.
+    came: u64,
+    news: u32,
 }
 
 pub struct World {
@@ -53,6 +56,8 @@ impl World {
             tcp: None,
             eof: false,
             seen: [false; 3],
+            came: 0,
+            news: 0,
         };
         let mut w = Self {
             pair: Pair::new(setup),
@@ -69,7 +74,10 @@ impl World {
     pub fn event(&mut self, i: usize, event: Event) {
         let from = self.socks[i].machine.state();
         let Ok(o) = self.socks[i].machine.transition(event) else {
-            let call = matches!(event, Event::ShutdownWrite | Event::ShutdownBoth { .. });
+            let call = matches!(
+                event,
+                Event::ShutdownRead | Event::ShutdownWrite | Event::ShutdownBoth
+            );
             assert!(call, "{from:?} {event:?}");
             return;
         };
@@ -85,6 +93,9 @@ impl World {
             None => {}
         }
         s.failed |= a.error.is_some();
+        if a.refuse {
+            self.pair.sides[i].conn.refuse(s.news);
+        }
         s.tcp = a.tcp.or(s.tcp);
         assert!(!(s.finished && a.finish), "finished twice");
         s.finished |= a.finish;
@@ -108,6 +119,13 @@ impl World {
     pub fn follow_up(&mut self) {
         for i in 0..2 {
             let p = self.pair.sides[i].peer;
+            let s = &mut self.socks[i];
+            let came = self.pair.sides[i].arrived;
+            s.news = (came - s.came) as u32;
+            s.came = came;
+            if s.news > 0 && !p.abort {
+                self.event(i, Event::Data);
+            }
             let flags = [
                 (0, p.abort, Event::PeerAbort),
                 (1, p.sending_done, Event::PeerDone),
@@ -219,9 +237,9 @@ impl World {
                 self.complete(i);
             }
             36 if rng.one_in(4) => self.event(i, Event::ShutdownWrite),
+            37 if rng.one_in(16) => self.event(i, Event::ShutdownRead),
             37 if rng.one_in(8) => {
-                let unread = self.pair.sides[i].conn.readable_len() > 0;
-                self.event(i, Event::ShutdownBoth { unread });
+                self.event(i, Event::ShutdownBoth);
             }
             38 if rng.one_in(8) => self.close(i),
             39 if rng.one_in(20) => match rng.below(3) {
@@ -354,6 +372,49 @@ fn close_over_unread_data_resets_both() {
     w.close(0);
     w.settle([true, true]);
     assert!(w.socks[0].released);
+}
+
+#[test]
+fn data_that_come_after_the_close_reset_their_sender() {
+    let mut w = quiet();
+    w.close(0);
+    w.write(1, 5);
+    w.settle([true, true]);
+    assert!(w.socks[1].failed);
+    assert_eq!(w.socks[1].machine.state(), State::ProcessAbort);
+    assert!(w.socks[0].released);
+    w.close(1);
+    w.settle([true, true]);
+    assert!(w.socks[1].released);
+}
+
+#[test]
+fn data_that_nobody_will_read_reset_both() {
+    for reading_first in [true, false] {
+        let mut w = quiet();
+        let mut shut = [Event::ShutdownRead, Event::ShutdownWrite];
+        if !reading_first {
+            shut.reverse();
+        }
+        w.event(0, shut[0]);
+        w.write(1, 5);
+        w.settle([false, true]);
+        // There is somebody yet: who shut reading may send, and who sends no more may read.
+        assert!(w.socks.iter().all(|s| !s.failed));
+        w.event(0, shut[1]);
+        w.settle([false, true]);
+        assert!(w.socks.iter().all(|s| !s.failed));
+        w.write(1, 5);
+        w.settle([false, true]);
+        assert!(w
+            .socks
+            .iter()
+            .all(|s| s.failed && s.machine.state().is_over()));
+        w.close(0);
+        w.close(1);
+        w.settle([true, true]);
+        assert!(w.socks.iter().all(|s| s.released && !s.timer));
+    }
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub struct Side {
     /// Bytes the application wrote and read.
     pub written: u64,
     pub read: u64,
+    /// Bytes that have come.
+    pub arrived: u64,
     /// Where the streams started.
     pub base: u64,
     /// Posted chains that the device has not carried out.
@@ -128,6 +130,7 @@ impl Pair {
                 rmb: vec![0; recv as usize],
                 written: setup.start,
                 read: setup.start,
+                arrived: 0,
                 base: setup.start,
                 chains: VecDeque::new(),
                 completions: VecDeque::new(),
@@ -222,7 +225,7 @@ impl Pair {
             let conn = &self.sides[1 - i].conn;
             let last = plan.writes().last().expect("a write");
             let made = conn.short_message(short, last.len);
-            if let (Ok(made), false) = (&made, conn.is_dead()) {
+            if let (Ok(made), false) = (&made, conn.is_given_up()) {
                 let mut want = Message {
                     token: made.token,
                     ..plan.cdc
@@ -231,7 +234,7 @@ impl Pair {
                 want.prod_flags.write_blocked = made.prod_flags.write_blocked;
                 assert_eq!(*made, want, "{plan:?}");
             }
-            assert!(made.is_ok() || conn.is_dead(), "{made:?} {plan:?}");
+            assert!(made.is_ok() || conn.is_given_up(), "{made:?} {plan:?}");
         }
         let _ = self.receive(1 - i, &plan.cdc);
         true
@@ -259,6 +262,7 @@ impl Pair {
             }
         }
         let s = &mut self.sides[i];
+        s.arrived += u64::from(fx.arrived);
         if fx.arrived > 0 || fx.close.any() {
             s.reader_sleeps = false;
         }

@@ -174,8 +174,7 @@ impl World {
                 }
                 Ending::Both => {
                     self.excuse(s, "an application shut both directions");
-                    let unread = self.unread(s);
-                    self.event(s, Event::ShutdownBoth { unread });
+                    self.event(s, Event::ShutdownBoth);
                 }
                 Ending::Abort | Ending::Sudden => {
                     self.excuse(s, "an application ended early");
@@ -207,13 +206,12 @@ impl World {
     /// Any call at any time.
     fn wild_call(&mut self, s: usize) {
         self.excuse(s, "an application is wild");
-        let unread = self.unread(s);
         match self.rng.below(14) {
             0..=4 => {
                 self.event(s, Event::ShutdownWrite);
             }
             5..=8 => {
-                self.event(s, Event::ShutdownBoth { unread });
+                self.event(s, Event::ShutdownBoth);
                 if self.rng.one_in(2) {
                     self.close(s);
                 }
@@ -222,6 +220,9 @@ impl World {
                 self.event(s, Event::LocalAbort);
             }
             10 => self.close(s),
+            11 => {
+                self.event(s, Event::ShutdownRead);
+            }
             _ => {}
         }
     }

@@ -19,7 +19,10 @@ impl World {
     pub fn event(&mut self, s: usize, event: Event) -> bool {
         let from = self.socks[s].machine.state();
         let Ok(o) = self.socks[s].machine.transition(event) else {
-            let call = matches!(event, Event::ShutdownWrite | Event::ShutdownBoth { .. });
+            let call = matches!(
+                event,
+                Event::ShutdownRead | Event::ShutdownWrite | Event::ShutdownBoth { .. }
+            );
             assert!(call, "{from:?} {event:?} {}", self.socks[s].describe());
             return false;
         };
@@ -35,6 +38,12 @@ impl World {
         }
         if let Some(tcp) = a.tcp {
             self.reach.hit("effect", "tcp", name(&tcp));
+        }
+        if a.refuse {
+            self.reach.hit("effect", "data", "refused");
+            let sock = &mut self.socks[s];
+            sock.conn.as_mut().unwrap().refuse(sock.news);
+            self.excuse(s, "data came for nobody");
         }
         if let Some(error) = a.error {
             self.reach.hit("effect", "error", name(&error));

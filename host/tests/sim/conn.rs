@@ -239,7 +239,7 @@ impl World {
             self.reach.hit("effect", "cdc", "early short");
             return;
         };
-        if conn.is_dead() {
+        if conn.is_given_up() {
             return self.on_cdc(s, msg);
         }
         let made = conn.short_message(short, len).unwrap();
@@ -279,7 +279,9 @@ impl World {
             push |= sock.conn.as_mut().unwrap().urgent_arrived(byte);
         }
         let close = fx.close;
+        sock.news = fx.arrived;
         for (set, event) in [
+            (fx.arrived > 0 && !close.abort, Event::Data),
             (close.sending_done && !close.abort, Event::PeerDone),
             (close.closed && !close.abort, Event::PeerClosed),
             (close.abort, Event::PeerAbort),

@@ -652,7 +652,13 @@ impl World {
                 Silence::Fine => {}
                 Silence::Test => {
                     link.tested = Some(now);
-                    self.request(h, g, col, Body::TestLink(*b"is anybody there"));
+                    let q = link.qp;
+                    if self.rng.one_in(8) {
+                        // A peer that is stuck does not answer.
+                        self.disturb(q);
+                    } else {
+                        self.request(h, g, col, Body::TestLink(*b"is anybody there"));
+                    }
                 }
                 Silence::Lost => {
                     assert!(self.grp(h, g).disturbed, "a test was not answered");

@@ -94,9 +94,12 @@ fn why_not(state: State, event: Event) -> Option<&'static str> {
         }
         (
             AppCloseWait1 | AppCloseWait2 | AppFinCloseWait | PeerCloseWait2 | PeerFinCloseWait,
-            Event::PeerDone,
+            Event::PeerDone | Event::Data,
         )
         | (AppFinCloseWait, Event::PeerClosed) => Some("it is said once, and in this order"),
+        (PeerAbortWait | ProcessAbort | Closed, Event::Data) => {
+            Some("nothing counts any more that comes")
+        }
         (
             Active | AppCloseWait1 | AppCloseWait2 | AppFinCloseWait | ProcessAbort,
             Event::Timeout,
@@ -216,6 +219,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ("effect", "read", "push"),
     ("effect", "send", "Done, Closed, Abort"),
     ("effect", "tcp", "Shutdown, Reset"),
+    ("effect", "data", "refused"),
     ("effect", "error", "Reset, Aborted"),
     ("effect", "timer", "Arm, Stop"),
     ("effect", "cdc", "early, early short, short, unknown token"),

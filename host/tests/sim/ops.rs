@@ -30,6 +30,7 @@ pub enum Op {
 /// What an application can call at any time.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
+    ShutdownRead,
     ShutdownWrite,
     ShutdownBoth,
     Abort,
@@ -63,7 +64,7 @@ impl Op {
             12 => Self::Call(who, Call::Abort),
             13 => Self::Call(who, Call::Close),
             14 => Self::Reset(who),
-            _ => Self::Trouble(who, Trouble::Path([true; 2])),
+            _ => Self::Call(who, Call::ShutdownRead),
         };
         // Twelve bits and how far they are shifted: from a microsecond to minutes.
         let later = u64::from(u16::from_be_bytes([a & 0x0f, b])) << (a >> 4);
@@ -196,13 +197,15 @@ impl World {
             _ => return,
         }
         self.excuse(s, "an application called at any time");
-        let unread = self.unread(s);
         match call {
+            Call::ShutdownRead => {
+                self.event(s, Event::ShutdownRead);
+            }
             Call::ShutdownWrite => {
                 self.event(s, Event::ShutdownWrite);
             }
             Call::ShutdownBoth => {
-                self.event(s, Event::ShutdownBoth { unread });
+                self.event(s, Event::ShutdownBoth);
             }
             Call::Abort => {
                 self.event(s, Event::LocalAbort);

@@ -87,6 +87,8 @@ pub struct Sock {
     pub clc_stamp: u64,
     pub tcp: VecDeque<Tcp>,
     pub orphan: Option<u64>,
+    /// Bytes that came with the last message.
+    pub news: u32,
     /// Numbers its timers; what was unfinished when the one for orphans was armed.
     pub stamp: u64,
     pub waiting: u32,
@@ -253,6 +255,7 @@ impl World {
                 clc_stamp: 0,
                 tcp: VecDeque::new(),
                 orphan: None,
+                news: 0,
                 stamp: 0,
                 waiting: 0,
                 finished: false,

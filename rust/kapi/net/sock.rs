@@ -665,7 +665,8 @@ impl<'a, T: SocketOps> Open<'a, T> {
         unsafe { bindings::sock_poll_wait(table.file, table.outer, table.table) };
     }
 
-    /// Sends the signal that belongs to a write on a closed connection, and says which error it is.
+    /// The error of a write that failed with `err`: for `EPIPE` the socket's own one, if it has any. What comes out as
+    /// `EPIPE` sends the signal that belongs to it.
     pub fn broken_pipe(&self, nosignal: bool, err: Error) -> Error {
         let flags = if nosignal { bindings::MSG_NOSIGNAL } else { 0 };
         // SAFETY: The sock is valid.

@@ -98,7 +98,7 @@ impl Conn {
     ///
     /// Names the rule that was broken. The caller aborts the connection.
     pub fn on_cdc(&mut self, msg: &Message) -> Result<RxEffects, ConnViolation> {
-        if self.dead {
+        if self.is_given_up() {
             // Only the peer's close flags are of interest now (RFC 7609, section 4.8.2). Numbers
             // are not kept any more, so a validation says nothing about data that was lost.
             return Ok(RxEffects {
@@ -199,7 +199,19 @@ impl Conn {
     /// to a connection that keeps no numbers any more.
     pub(super) fn lags(&self, seq: u16) -> bool {
         let ahead = seq.wrapping_sub(self.seq_recv);
-        !self.dead && ahead != 0 && ahead < SEQ_HALF
+        !self.is_given_up() && ahead != 0 && ahead < SEQ_HALF
+    }
+
+    /// The last `n` bytes have come for nobody: they count as never arrived, and the connection is aborted.
+    pub fn refuse(&mut self, n: u32) {
+        let before = self.arrived.get().saturating_sub(n.into());
+        self.arrived = Pos::new(before).max(self.read);
+        self.request_abort();
+    }
+
+    /// Whether nothing counts any more that the peer says of data.
+    pub const fn is_given_up(&self) -> bool {
+        self.dead || self.want_close.abort
     }
 
     /// Remembers close flags and returns the new ones. An abort is answered by an abort.
