@@ -123,6 +123,8 @@ pub enum Event {
     ShutdownBoth,
     /// The peer has written data.
     Data,
+    /// There are data for a peer that has closed: see [`super::conn::Conn::is_unheard`].
+    Unheard,
     /// The peer writes no more.
     PeerDone,
     /// The peer has closed.
@@ -139,7 +141,7 @@ pub enum Event {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Listen,
         Self::Established,
         Self::HandshakeFailed,
@@ -150,6 +152,7 @@ impl Event {
         Self::ShutdownWrite,
         Self::ShutdownBoth,
         Self::Data,
+        Self::Unheard,
         Self::PeerDone,
         Self::PeerClosed,
         Self::PeerAbort,
@@ -347,6 +350,7 @@ impl Machine {
                 next.close(false, &mut actions)
             }
             Event::Data => self.data(&mut actions),
+            Event::Unheard => self.unheard(&mut actions),
             Event::PeerDone => {
                 next.peer_done = true;
                 self.peer_flag(false, &mut actions)
@@ -520,11 +524,7 @@ impl Machine {
             | State::PeerFinCloseWait => State::Closed,
         };
         actions.send = Some(Send::Abort);
-        // Who has read to the end learns of it where it writes, as with TCP.
-        actions.error = Some(match self.state {
-            State::AppCloseWait1 => SocketError::Pipe,
-            _ => SocketError::Reset,
-        });
+        actions.error = Some(self.reset_error());
         actions.tcp = Some(Tcp::Reset);
         Some(next)
     }
@@ -539,6 +539,29 @@ impl Machine {
                 Some(Self::give_up(SocketError::Reset, actions))
             }
             s => Some(s),
+        }
+    }
+
+    /// There are data for a peer that has closed. It reads no more: what is left of the connection ends as if its reset
+    /// had come, as with TCP.
+    fn unheard(&self, actions: &mut Actions) -> Option<State> {
+        match self.state {
+            State::Listen => None,
+            State::AppCloseWait1 | State::AppCloseWait2 | State::AppFinCloseWait
+                if self.open && self.peer_closed =>
+            {
+                Some(Self::give_up(self.reset_error(), actions))
+            }
+            s => Some(s),
+        }
+    }
+
+    /// What an application learns of a reset. Who has been told that the peer writes no more learns of it where it
+    /// writes itself, as with TCP.
+    const fn reset_error(&self) -> SocketError {
+        match self.state {
+            State::AppCloseWait1 => SocketError::Pipe,
+            _ => SocketError::Reset,
         }
     }
 

@@ -106,7 +106,7 @@ impl Core {
             return Err(ENOTCONN);
         };
         let peer = conn.peer_close();
-        if conn.is_dead() || peer.closed || peer.abort || !self.machine.state().may_send() {
+        if conn.is_dead() || peer.abort || !self.machine.state().may_send() {
             return Err(EPIPE);
         }
         Ok(())
@@ -227,7 +227,7 @@ impl Core {
             let (old_number, new_number) = (old.number(), new.number());
             trace::conn_state(&**me, me.ctx().cookie(), token, old_number, new_number);
             let aborted = match event {
-                Event::PeerAbort => Some(Counter::ABORT_PEER),
+                Event::PeerAbort | Event::Unheard => Some(Counter::ABORT_PEER),
                 Event::LocalAbort => Some(self.giving_up),
                 Event::Timeout => Some(Counter::ABORT_TIMEOUT),
                 Event::Close { unread: true } | Event::Data if new.is_over() => {
@@ -366,6 +366,14 @@ impl Connection {
         };
         if !waits {
             self.peer_aborted();
+        }
+    }
+
+    /// There are data, and the peer has closed.
+    pub(super) fn nobody_listens(&self) {
+        let then = self.handle(Event::Unheard);
+        if then.wake {
+            self.wake(|w| w.state());
         }
     }
 

@@ -223,7 +223,12 @@ impl Connection {
 
     /// The present link, if a chain can be planned.
     fn link_if_due(&self) -> Option<Arc<Link>> {
-        let core = self.core.lock();
+        let mut core = self.core.lock();
+        if core.conn.as_ref().is_some_and(Conn::is_unheard) {
+            drop(core);
+            self.nobody_listens();
+            core = self.core.lock();
+        }
         let due = core.conn.as_ref().is_some_and(Conn::has_work);
         match &core.bound {
             Some(bound) if due => Some(bound.link().clone()),

@@ -139,6 +139,9 @@ impl World {
                     self.event(i, event);
                 }
             }
+            if self.pair.sides[i].conn.is_unheard() {
+                self.event(i, Event::Unheard);
+            }
             let conn = &self.pair.sides[i].conn;
             let idle = conn.posted() == 0;
             let s = &self.socks[i];
@@ -178,7 +181,7 @@ impl World {
     pub fn write(&mut self, i: usize, n: u32) {
         let open = self.socks[i].machine.is_open();
         let peer = self.pair.sides[i].conn.peer_close();
-        let may = self.socks[i].machine.state().may_send() && !peer.closed && !peer.abort;
+        let may = self.socks[i].machine.state().may_send() && !peer.abort;
         if open && may && !self.pair.sides[i].writer_sleeps {
             self.pair.write(i, n);
         }
@@ -386,6 +389,45 @@ fn data_that_come_after_the_close_reset_their_sender() {
     w.close(1);
     w.settle([true, true]);
     assert!(w.socks[1].released);
+}
+
+#[test]
+fn data_for_a_peer_that_has_closed_are_an_end() {
+    let mut w = quiet();
+    w.close(1);
+    w.settle([true, true]);
+    // Writing nothing is no reason.
+    w.follow_up();
+    assert!(!w.socks[0].failed);
+    w.write(0, 5);
+    w.settle([true, true]);
+    assert!(w.socks[0].failed && w.socks[0].machine.state().is_over());
+    assert!(w.socks[0].eof);
+    w.close(0);
+    w.settle([true, true]);
+    assert!(w.socks.iter().all(|s| s.released));
+}
+
+#[test]
+fn data_that_waited_for_a_slot_while_the_peer_closed_are_an_end() {
+    let mut w = World::new(Setup {
+        slots: 1,
+        ..Setup::default()
+    });
+    w.event(1, Event::ShutdownWrite);
+    w.settle([true, true]);
+    w.write(0, 5);
+    w.write(0, 5);
+    w.event(0, Event::ShutdownWrite);
+    assert_eq!(w.socks[0].machine.state(), State::AppCloseWait2);
+    w.close(1);
+    while w.deliver(1) | w.complete(1) {
+        w.follow_up();
+    }
+    assert!(w.socks[0].failed && w.socks[0].machine.state().is_over());
+    w.close(0);
+    w.settle([true, true]);
+    assert!(w.socks.iter().all(|s| s.released));
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl World {
             }
         }
         let wild_end = wild && self.socks[s].app.ended;
-        if self.socks[s].app.ended && self.socks[s].app.eof && !(wild && self.rng.one_in(2)) {
+        if self.socks[s].app.ended && self.socks[s].app.eof && (!wild || self.rng.one_in(8)) {
             return self.close(s);
         }
         if wild_end {
@@ -209,6 +209,9 @@ impl World {
         match self.rng.below(14) {
             0..=4 => {
                 self.event(s, Event::ShutdownWrite);
+                if self.rng.one_in(4) {
+                    self.close(s);
+                }
             }
             5..=8 => {
                 self.event(s, Event::ShutdownBoth);
@@ -219,7 +222,7 @@ impl World {
             9 => {
                 self.event(s, Event::LocalAbort);
             }
-            10 => self.close(s),
+            10 | 12 => self.close(s),
             11 => {
                 self.event(s, Event::ShutdownRead);
             }
@@ -231,7 +234,7 @@ impl World {
         let sock = &self.socks[s];
         let conn = sock.conn.as_ref().unwrap();
         let peer = conn.peer_close();
-        !conn.is_dead() && !peer.closed && !peer.abort && sock.machine.state().may_send()
+        !conn.is_dead() && !peer.abort && sock.machine.state().may_send()
     }
 
     pub fn unread(&self, s: usize) -> bool {

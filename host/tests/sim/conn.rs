@@ -82,6 +82,14 @@ impl World {
             let Some(conn) = sock.conn.as_mut() else {
                 return;
             };
+            if conn.is_unheard() {
+                self.excuse(s, "there were data for a peer that had closed");
+                self.event(s, Event::Unheard);
+            }
+            let sock = &mut self.socks[s];
+            let (Some(conn), false) = (sock.conn.as_mut(), sock.released) else {
+                return;
+            };
             if !conn.has_work() {
                 return;
             }

@@ -97,7 +97,13 @@ fn why_not(state: State, event: Event) -> Option<&'static str> {
             Event::PeerDone | Event::Data,
         )
         | (AppFinCloseWait, Event::PeerClosed) => Some("it is said once, and in this order"),
-        (PeerAbortWait | ProcessAbort | Closed, Event::Data) => {
+        (Init | Active | PeerCloseWait1 | PeerCloseWait2 | PeerFinCloseWait, Event::Unheard) => {
+            Some("the peer has not closed, or we have")
+        }
+        (AppCloseWait2, Event::Unheard) => {
+            Some("a slot has to be missing at that very moment: see the tests of `endpoint`")
+        }
+        (PeerAbortWait | ProcessAbort | Closed, Event::Data | Event::Unheard) => {
             Some("nothing counts any more that comes")
         }
         (

@@ -225,6 +225,10 @@ impl Conn {
         self.peer_close.sending_done |= flags.sending_done;
         self.peer_close.closed |= flags.closed;
         self.peer_close.abort |= flags.abort;
+        if new.closed {
+            // It says no more how far it has read.
+            self.urgent_tx = None;
+        }
         if new.abort {
             self.want_close.abort = true;
         }

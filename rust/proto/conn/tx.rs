@@ -115,6 +115,11 @@ impl Conn {
         self.prep.since(self.sent)
     }
 
+    /// Whether there are bytes that no plan will ever cover, since the peer has closed: an event for the state machine.
+    pub fn is_unheard(&self) -> bool {
+        self.peer_close.closed && self.unsent() > 0 && !self.is_given_up()
+    }
+
     /// Bytes the peer's element can take.
     pub fn window(&self) -> u32 {
         let used = self.sent.since(self.peer_cons);
