@@ -530,7 +530,7 @@ impl Machine {
     }
 
     /// Data has come. Where nobody will read it and nothing is left to say, the peer must not take it for delivered: it
-    /// is reset, as with TCP (RFC 9293, section 3.6.1).
+    /// is reset, as with TCP (RFC 9293 on half-closed connections).
     fn data(&self, actions: &mut Actions) -> Option<State> {
         match self.state {
             State::Listen => None,
