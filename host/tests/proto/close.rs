@@ -206,30 +206,31 @@ fn sending_is_allowed_in_two_states() {
 
 #[test]
 fn machine_answers_what_its_users_ask() {
-    // May the application send, does the peer have to act, is all over; has the peer closed, is the descriptor open.
+    // May the application send, does the peer have to act, is all over; has the peer ended its data, has it closed; is
+    // the descriptor open, is reading shut.
     let answers = [
-        ("INIT", "- - -  - open"),
-        ("LISTEN", "- - -  - open"),
-        ("ACTIVE", "send - -  - open"),
-        ("PCW1 shut", "- wait -  - open"),
-        ("PCW1 deaf", "- wait -  - open"),
-        ("PCW1 shut both", "- wait -  - open"),
-        ("PCW1 closed", "- wait -  - -"),
-        ("PCW2 shut", "- wait -  - open"),
-        ("PCW2 shut both", "- wait -  - open"),
-        ("PCW2 closed", "- wait -  - -"),
-        ("ACW1 done", "send - -  - open"),
-        ("ACW1 closed", "send - -  closed open"),
-        ("ACW2 done", "- - -  - open"),
-        ("ACW2 closed", "- - -  closed open"),
-        ("AFCW shut", "- - -  closed open"),
-        ("AFCW shut both", "- - -  closed open"),
-        ("PFCW open", "- wait -  - open"),
-        ("PFCW closed", "- wait -  - -"),
-        ("PABW open", "- wait over  - open"),
-        ("PABW closed", "- wait over  - -"),
-        ("PRAB", "- - over  - open"),
-        ("CLOSED open", "- - over  - -"),
+        ("INIT", "- - -  - -  open -"),
+        ("LISTEN", "- - -  - -  open -"),
+        ("ACTIVE", "send - -  - -  open -"),
+        ("PCW1 shut", "- wait -  - -  open -"),
+        ("PCW1 deaf", "- wait -  - -  open deaf"),
+        ("PCW1 shut both", "- wait -  - -  open deaf"),
+        ("PCW1 closed", "- wait -  - -  - -"),
+        ("PCW2 shut", "- wait -  done -  open -"),
+        ("PCW2 shut both", "- wait -  done -  open deaf"),
+        ("PCW2 closed", "- wait -  done -  - -"),
+        ("ACW1 done", "send - -  done -  open -"),
+        ("ACW1 closed", "send - -  done closed  open -"),
+        ("ACW2 done", "- - -  done -  open -"),
+        ("ACW2 closed", "- - -  done closed  open -"),
+        ("AFCW shut", "- - -  done closed  open -"),
+        ("AFCW shut both", "- - -  done closed  open deaf"),
+        ("PFCW open", "- wait -  done -  open deaf"),
+        ("PFCW closed", "- wait -  done -  - -"),
+        ("PABW open", "- wait over  - -  open -"),
+        ("PABW closed", "- wait over  - -  - -"),
+        ("PRAB", "- - over  - -  open -"),
+        ("CLOSED open", "- - over  - -  - -"),
     ];
     let ways = ways();
     assert_eq!(answers.len(), ways.len());
@@ -238,12 +239,14 @@ fn machine_answers_what_its_users_ask() {
         let m = machine(&events);
         let word = |yes, word| if yes { word } else { "-" };
         let got = format!(
-            "{} {} {}  {} {}",
+            "{} {} {}  {} {}  {} {}",
             word(m.state().may_send(), "send"),
             word(m.state().waits_for_peer(), "wait"),
             word(m.state().is_over(), "over"),
+            word(m.peer_done(), "done"),
             word(m.peer_closed(), "closed"),
             word(m.is_open(), "open"),
+            word(m.is_read_shut(), "deaf"),
         );
         assert_eq!(got, *want, "{name}");
     }
