@@ -28,7 +28,8 @@ Options:
                      smcr half of these
   --jobs N           so many cases at once (default 6)
   --looks N          so many looks, with more patience each, before a difference counts
-  --quiet-ms MS      how long nothing must change after a step (default 12)
+  --quiet-ms MS      how long nothing must change after a step (default 12, times
+                     $SMC_SLOW)
   --show             print what every case returned over TCP
   --table FILE       the table of allowed differences
   --count            print the number of results and do nothing else
@@ -275,7 +276,7 @@ def main():
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--looks", type=int, default=1 + len(AGAIN))
-    parser.add_argument("--quiet-ms", type=int, default=12)
+    parser.add_argument("--quiet-ms", type=int, default=12 * int(os.environ.get("SMC_SLOW") or 1))
     parser.add_argument("--table", default=TABLE)
     parser.add_argument("cases", nargs="*")
     args = parser.parse_args()
@@ -324,8 +325,9 @@ def main():
         found = look(flavour, chosen(cases, flavour, args), references[REFERENCE[flavour]], rows, args)
         looks = 1
         while looks < args.looks:
-            # Who hangs does so however long one waits.
-            again = [case for case in cases if found.get(case.name) and "killed" not in found[case.name][-1]]
+            # Who hangs does so however long one waits, or because a step before it was not waited for.
+            again = [case for case in cases
+                     if found.get(case.name) and (looks == 1 or "killed" not in found[case.name][-1])]
             if not again:
                 break
             args.quiet_ms, args.jobs, was = AGAIN[looks - 1], 4, (args.quiet_ms, args.jobs)
