@@ -180,10 +180,11 @@ class Conductor:
             self.warm_up(implementation)
 
     def unload(self):
-        if self.loaded:
-            for machine in self.machines:
-                machine.unload(self.loaded)
-            self.loaded = None
+        """Takes out whichever implementation there is: any program that asks for an SMC socket loads the C one."""
+        for machine in self.machines:
+            for module in ("smc_rs", "smc_diag", "smc"):
+                machine.unload(module)
+        self.loaded = None
 
     def warm_up(self, implementation):
         """Connects until it goes by RDMA: a device takes a moment to become known."""
