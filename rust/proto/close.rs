@@ -523,9 +523,7 @@ impl Machine {
             | State::AppCloseWait2
             | State::PeerFinCloseWait => State::Closed,
         };
-        actions.send = Some(Send::Abort);
-        actions.error = Some(self.reset_error());
-        actions.tcp = Some(Tcp::Reset);
+        Self::abort(self.reset_error(), actions);
         Some(next)
     }
 
@@ -536,7 +534,8 @@ impl Machine {
             State::Listen => None,
             State::PeerCloseWait1 if self.read_shut || !self.open => {
                 actions.refuse = true;
-                Some(Self::give_up(SocketError::Reset, actions))
+                Self::abort(SocketError::Reset, actions);
+                Some(State::PeerAbortWait)
             }
             s => Some(s),
         }
@@ -550,7 +549,8 @@ impl Machine {
             State::AppCloseWait1 | State::AppCloseWait2 | State::AppFinCloseWait
                 if self.open && self.peer_closed =>
             {
-                Some(Self::give_up(self.reset_error(), actions))
+                Self::abort(self.reset_error(), actions);
+                Some(State::PeerAbortWait)
             }
             s => Some(s),
         }
@@ -571,16 +571,18 @@ impl Machine {
             State::Listen => None,
             // A handshake has its own way to end.
             s @ (State::Init | State::PeerAbortWait | State::Closed) => Some(s),
-            _ => Some(Self::give_up(SocketError::Aborted, actions)),
+            _ => {
+                Self::abort(SocketError::Aborted, actions);
+                Some(State::PeerAbortWait)
+            }
         }
     }
 
-    /// Aborts; returns the state.
-    fn give_up(error: SocketError, actions: &mut Actions) -> State {
+    /// The connection ends at once, at both sides, and the application learns why.
+    fn abort(error: SocketError, actions: &mut Actions) {
         actions.send = Some(Send::Abort);
         actions.error = Some(error);
         actions.tcp = Some(Tcp::Reset);
-        State::PeerAbortWait
     }
 
     /// The peer did not answer.
@@ -589,9 +591,7 @@ impl Machine {
             State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
                 if !self.open =>
             {
-                actions.send = Some(Send::Abort);
-                actions.error = Some(SocketError::Aborted);
-                actions.tcp = Some(Tcp::Reset);
+                Self::abort(SocketError::Aborted, actions);
                 Some(State::Closed)
             }
             State::PeerAbortWait => Some(State::Closed),

@@ -21,7 +21,7 @@ impl World {
         let Ok(o) = self.socks[s].machine.transition(event) else {
             let call = matches!(
                 event,
-                Event::ShutdownRead | Event::ShutdownWrite | Event::ShutdownBoth { .. }
+                Event::ShutdownRead | Event::ShutdownWrite | Event::ShutdownBoth
             );
             assert!(call, "{from:?} {event:?} {}", self.socks[s].describe());
             return false;

@@ -74,20 +74,17 @@ impl World {
                 "plans without end: {}",
                 self.socks[s].describe()
             );
+            let unheard = self.socks[s].conn.as_ref().is_some_and(Conn::is_unheard);
+            if unheard && !self.socks[s].released {
+                self.excuse(s, "there were data for a peer that had closed");
+                self.event(s, Event::Unheard);
+            }
             let sock = &mut self.socks[s];
             let (h, col) = (sock.host, sock.col);
             let (Some(g), false) = (sock.group, sock.released) else {
                 return;
             };
             let Some(conn) = sock.conn.as_mut() else {
-                return;
-            };
-            if conn.is_unheard() {
-                self.excuse(s, "there were data for a peer that had closed");
-                self.event(s, Event::Unheard);
-            }
-            let sock = &mut self.socks[s];
-            let (Some(conn), false) = (sock.conn.as_mut(), sock.released) else {
                 return;
             };
             if !conn.has_work() {
