@@ -273,9 +273,44 @@ wait_queue_head_t *smc_helper_sk_sleep(struct sock *sk)
 	return sk_sleep(sk);
 }
 
-void smc_helper_init_wait_woken(struct wait_queue_entry *entry)
+/*
+ * Wakes a task whose entry leaves the queue first: the woken one finds it gone, and need not wait for the lock of the
+ * queue, which the waker holds a while longer. The entry may not be touched once it has left.
+ */
+static int smc_wake_leaving(struct wait_queue_entry *entry, unsigned int mode,
+			    int sync, void *key)
 {
-	init_wait_func(entry, woken_wake_function);
+	struct wait_queue_entry waker = { .private = entry->private };
+	struct task_struct *task = entry->private;
+	int woken;
+
+	get_task_struct(task);
+	/* As in woken_wake_function(). */
+	smp_mb();
+	entry->flags |= WQ_FLAG_WOKEN;
+	list_del_init_careful(&entry->entry);
+	woken = default_wake_function(&waker, mode, sync, key);
+	put_task_struct(task);
+	return woken;
+}
+
+void smc_helper_init_wait_leaving(struct wait_queue_entry *entry)
+{
+	init_wait_func(entry, smc_wake_leaving);
+}
+
+bool smc_helper_wait_is_queued(struct wait_queue_entry *entry)
+{
+	return !list_empty_careful(&entry->entry);
+}
+
+void smc_helper_add_wait_as(wait_queue_head_t *queue,
+			    struct wait_queue_entry *entry, bool exclusive)
+{
+	if (exclusive)
+		add_wait_queue_exclusive(queue, entry);
+	else
+		add_wait_queue(queue, entry);
 }
 
 void smc_helper_init_waitqueue_func_entry(struct wait_queue_entry *entry,

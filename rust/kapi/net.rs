@@ -18,6 +18,7 @@ mod sock;
 pub mod sysctl;
 mod tcp;
 mod types;
+mod wait;
 mod wake;
 
 pub use handle::NetHandle;
@@ -48,7 +49,6 @@ pub use ops::{
 pub use sock::{
     Family,
     Open,
-    Patience,
     Sock,
     SockRef, //
 };
@@ -65,6 +65,7 @@ pub use types::{
     TypesRegistration,
     PROTOCOL_CONVERTED, //
 };
+pub use wait::Patience;
 pub use wake::WakeHook;
 
 /// Poll events, as in `poll(2)`.

@@ -52,6 +52,7 @@ use super::{
     unsigned,
     NetNs,
     OptionIn,
+    Patience,
     PollTable,
     SocketOps,
     TcpSocket, //
@@ -550,23 +551,6 @@ pub(super) unsafe fn has_flag(sk: *const bindings::sock, flag: u32) -> bool {
     // SAFETY: As above; the read is volatile, as the flags are changed without a lock that is held here.
     let flags = unsafe { ptr::read_volatile(place) };
     1usize.checked_shl(flag).is_some_and(|bit| flags & bit != 0)
-}
-
-/// How long a call may wait.
-#[derive(Clone, Copy)]
-pub struct Patience {
-    /// What is left.
-    pub(super) jiffies: c_long,
-}
-
-impl Patience {
-    /// None at all.
-    pub const NONE: Self = Self { jiffies: 0 };
-
-    /// Whether nothing is left.
-    pub fn is_over(&self) -> bool {
-        self.jiffies <= 0
-    }
 }
 
 /// A socket as a system call sees it: its descriptor is open.
