@@ -21,7 +21,7 @@ const PLANTED: &[Planted] = &[
     Planted { what: "late completion of a left link frees", file: "conn/tx.rs",
         right: "if [[token.epoch == self.epoch]] {", wrong: "true" },
     Planted { what: "missed roll-back", file: "conn/tx.rs",
-        right: "[[self.sent = self.fin.max(self.peer_cons);]]", wrong: "" },
+        right: "[[self.sent = self.kept_from();]]", wrong: "" },
     Planted { what: "validation names the last message sent", file: "conn/tx.rs",
         right: "seq: [[self.seq_fin]],\n            token", wrong: "self.seq_sent" },
     Planted { what: "doubled credit", file: "conn/tx.rs",

@@ -7,7 +7,7 @@
 //! both, and the peer's cursors are lifted from their 48 bits once, in [`Conn::on_cdc`].
 //!
 //! ```text
-//!   outgoing   fin ≤ sent ≤ prep        fin + S ≥ prep,  peer_cons + P ≥ sent
+//!   outgoing   fin ≤ sent ≤ prep        max(fin, peer_cons) + S ≥ prep,  peer_cons + P ≥ sent
 //!   incoming   told ≤ read ≤ arrived    told + R ≥ arrived
 //! ```
 //!
@@ -106,11 +106,11 @@ pub struct Conn {
     prep: Pos,
     /// Outgoing: covered by plans up to here. It is also our producer cursor.
     sent: Pos,
-    /// Outgoing: completed up to here; what lies before is free again.
+    /// Outgoing: completed up to here.
     fin: Pos,
     /// Outgoing: the highest `sent` ever, which a link change does not lower.
     max_sent: Pos,
-    /// Outgoing: the peer has told that it read up to here.
+    /// Outgoing: the peer has told that it read up to here. What lies before this or `fin` is free again.
     peer_cons: Pos,
     /// Outgoing: end of the urgent byte that the peer has not yet read.
     urgent_tx: Option<Pos>,
@@ -174,7 +174,7 @@ pub struct Snapshot {
     pub tx_prep: Cursor,
     /// Send ring: planned.
     pub tx_sent: Cursor,
-    /// Send ring: completed.
+    /// Send ring: completed, or read by the peer.
     pub tx_fin: Cursor,
     /// Producer flags of the next message we would send.
     pub tx_prod_flags: ProdFlags,
@@ -322,7 +322,7 @@ impl Conn {
             tx_cons: self.peer_cons.cursor(p.peer_ring),
             tx_prep: self.prep.cursor(p.send_ring),
             tx_sent: self.sent.cursor(p.send_ring),
-            tx_fin: self.fin.cursor(p.send_ring),
+            tx_fin: self.kept_from().cursor(p.send_ring),
             tx_prod_flags: self.prod_flags(),
             tx_conn_flags: self.sent_close,
             rx_prod_flags: self.peer_prod_flags,

@@ -183,7 +183,8 @@ impl Connection {
         let said = core.peer_says(effects.arrived, effects.close);
         self.tell_error(said.error);
         push |= said.push;
-        let writable = effects.urgent_read && core::mem::take(&mut core.wants_room);
+        let room = effects.freed > 0 || effects.urgent_read;
+        let writable = room && core::mem::take(&mut core.wants_room);
         Then {
             readable: effects.arrived > 0 || effects.urgent.is_some() || end,
             urgent: matches!(effects.urgent, Some(Urgent::Present { .. })),

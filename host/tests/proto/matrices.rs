@@ -480,6 +480,9 @@ impl Caller {
             self.has_read = has_read;
         }
         let mut out = format!("arrived {}", fx.arrived);
+        if fx.freed > 0 {
+            out += &format!(" freed {}", fx.freed);
+        }
         for (on, what) in [
             (fx.push, " push"),
             (fx.urgent_read, " urgent-read"),

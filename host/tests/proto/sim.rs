@@ -266,7 +266,7 @@ impl Pair {
         if fx.arrived > 0 || fx.close.any() {
             s.reader_sleeps = false;
         }
-        if fx.close.any() || fx.urgent_read {
+        if fx.close.any() || fx.urgent_read || fx.freed > 0 {
             s.writer_sleeps = false;
         }
         s.peer.sending_done |= fx.close.sending_done;

@@ -263,6 +263,7 @@ impl World {
         for (on, name) in [
             (fx.arrived > 0, "arrived"),
             (fx.push, "push"),
+            (fx.freed > 0, "freed"),
             (fx.urgent_read, "urgent read"),
             (fx.urgent.is_some(), "urgent"),
             (fx.close.sending_done, "peer done"),
@@ -295,7 +296,8 @@ impl World {
                 self.event(s, event);
             }
         }
-        self.wake(s, fx.arrived > 0 || fx.urgent.is_some(), fx.urgent_read);
+        let room = fx.freed > 0 || fx.urgent_read;
+        self.wake(s, fx.arrived > 0 || fx.urgent.is_some(), room);
         if push {
             self.push(s);
         }

@@ -220,7 +220,7 @@ const CONN: &[(&str, &str)] = &[
 
 /// Effects of the core, and what becomes of them.
 const EFFECTS: &[(&str, &str, &str)] = &[
-    ("effect", "received", "arrived, push, urgent, urgent read, peer done, peer closed, peer abort"),
+    ("effect", "received", "arrived, push, freed, urgent, urgent read, peer done, peer closed, peer abort"),
     ("effect", "done", "freed, push, drained, idle"),
     ("effect", "read", "push"),
     ("effect", "send", "Done, Closed, Abort"),

@@ -49,6 +49,8 @@ pub struct RxEffects {
     pub arrived: u32,
     /// A plan is due: data for a window that opened, or a consumer update.
     pub push: bool,
+    /// Bytes of the send ring that became free: wake writers if not zero.
+    pub freed: u32,
     /// Urgent data of ours was read: wake writers that wait to send more of it.
     pub urgent_read: bool,
     /// Urgent data of the peer. On `Present` copy the byte and call [`Conn::urgent_arrived`]
@@ -66,6 +68,7 @@ impl RxEffects {
         Self {
             arrived: self.arrived.saturating_add(next.arrived),
             push: self.push || next.push,
+            freed: self.freed.saturating_add(next.freed),
             urgent_read: self.urgent_read || next.urgent_read,
             urgent: next.urgent.or(self.urgent),
             close: PeerClose {
@@ -133,7 +136,9 @@ impl Conn {
         self.seq_recv = msg.seq;
         fx.arrived = arrived.since(self.arrived);
         self.arrived = arrived;
+        let kept_from = self.kept_from();
         self.peer_cons = peer_cons;
+        fx.freed = self.kept_from().since(kept_from);
         if self.sent < peer_cons {
             // After a link change the peer acknowledges what we rolled back. A message makes a
             // completion that frees those bytes.

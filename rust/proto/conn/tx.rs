@@ -99,15 +99,27 @@ pub struct DoneEffects {
 }
 
 impl Conn {
-    /// Free bytes of the send ring.
-    pub fn send_space(&self) -> u32 {
-        let used = self.prep.since(self.fin);
-        self.params.send_ring.get().saturating_sub(used)
+    /// Where the bytes begin that the send ring has to keep.
+    ///
+    /// What the peer has read it has got, so that its bytes are free even if the completion that says so is still on its
+    /// way: a card that repeats such a write, because the acknowledgement was lost, sends what the peer's card drops
+    /// unread. Completions come in the order of the queue pair, behind what was posted for others meanwhile; the peer's
+    /// word often comes before.
+    pub(super) fn kept_from(&self) -> Pos {
+        self.fin.max(self.peer_cons)
     }
 
-    /// Bytes the application wrote that are not completed yet (SIOCOUTQ).
+    /// Free bytes of the send ring.
+    pub fn send_space(&self) -> u32 {
+        self.params
+            .send_ring
+            .get()
+            .saturating_sub(self.unfinished())
+    }
+
+    /// Bytes the application wrote that the peer is not known to have got (SIOCOUTQ).
     pub fn unfinished(&self) -> u32 {
-        self.prep.since(self.fin)
+        self.prep.since(self.kept_from())
     }
 
     /// Bytes the application wrote that no plan covers yet (SIOCOUTQNSD).
@@ -326,32 +338,35 @@ impl Conn {
     /// again on the new link, so they free nothing.
     pub fn tx_done(&mut self, token: TxToken) -> DoneEffects {
         self.posted = self.posted.saturating_sub(1);
-        let before = self.fin;
+        let (fin, kept_from) = (self.fin, self.kept_from());
         if token.epoch == self.epoch {
             self.fin = self.fin.max(token.end);
             self.seq_fin = token.seq;
         }
-        self.done_effects(self.fin.since(before))
+        DoneEffects {
+            freed: self.kept_from().since(kept_from),
+            drained: self.fin > fin && self.is_drained(),
+            ..self.done_effects()
+        }
     }
 
     /// A chain has failed or was flushed: nothing is freed, the bytes stay for another link.
     pub fn tx_failed(&mut self, token: TxToken) -> DoneEffects {
         self.failed |= token.epoch == self.epoch;
         self.posted = self.posted.saturating_sub(1);
-        self.done_effects(0)
+        self.done_effects()
     }
 
-    /// What follows from a completion that freed `freed` bytes.
-    fn done_effects(&self, freed: u32) -> DoneEffects {
+    /// What follows from any completion.
+    fn done_effects(&self) -> DoneEffects {
         let idle = self.posted == 0;
         DoneEffects {
-            freed,
             // Data held back for autocorking waits for the last completion; the closed flag
             // waits for the last byte.
             push: !self.dead
                 && (self.ready_close(self.sent) != self.sent_close || (idle && self.has_work())),
-            drained: freed > 0 && self.is_drained(),
             idle,
+            ..DoneEffects::default()
         }
     }
 
@@ -374,7 +389,7 @@ impl Conn {
         }
         self.epoch = self.epoch.wrapping_add(1);
         self.failed = false;
-        self.sent = self.fin.max(self.peer_cons);
+        self.sent = self.kept_from();
         self.cdc_due = true;
         // It goes out again with the last byte that is repeated.
         self.sent_close.sending_done &= self.sent == self.prep;
