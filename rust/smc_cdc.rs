@@ -104,8 +104,9 @@ pub(crate) use self::{
     tx::SendMode, //
 };
 
-/// The most bytes of data in one chain, so that the peer can read one part of the ring while the next is on its way.
-const MAX_CHAIN: u32 = 32 * 1024;
+/// The most bytes of data in one chain: of a large ring the peer can read one part while the next is on its way. Each
+/// chain costs both sides a wake-up, a message and its acknowledgement, so that small ones do not pay.
+const MAX_CHAIN: u32 = 64 * 1024;
 
 /// The largest ring that is asked for: half of it has to be worth the memory.
 const MAX_RING: RmbeSizeCode = RmbeSizeCode::from_nibble(5);

@@ -40,7 +40,7 @@ use crate::proto::{
 };
 
 /// How much is copied to the application before the peer may learn of the room.
-const PIECE: usize = 32 * 1024;
+const PIECE: usize = 64 * 1024;
 
 /// How a call receives.
 #[derive(Clone, Copy, Default)]

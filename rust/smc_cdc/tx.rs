@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// How much is copied before the first part of it is sent.
-const PIECE: u32 = 32 * 1024;
+const PIECE: u32 = 64 * 1024;
 
 /// How long data is held back because more is to follow, as with TCP.
 const CORK_MS: u32 = 200;
