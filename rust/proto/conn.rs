@@ -3,11 +3,11 @@
 //! One connection: its two rings, its cursors and the CDC messages that move them.
 //!
 //! Positions are unbounded byte counts. A byte at position `p` of the outgoing stream lies at
-//! `p mod S` in our send ring and at `p mod P` in the peer's element, so one number describes
+//! `p mod S` in a send ring of ours and at `p mod P` in the peer's element, so one number describes
 //! both, and the peer's cursors are lifted from their 48 bits once, in [`Conn::on_cdc`].
 //!
 //! ```text
-//!   outgoing   fin ≤ sent ≤ prep        max(fin, peer_cons) + S ≥ prep,  peer_cons + P ≥ sent
+//!   outgoing   fin ≤ sent ≤ prep        max(fin, peer_cons) + S ≥ prep (of one ring),  peer_cons + P ≥ sent
 //!   incoming   told ≤ read ≤ arrived    told + R ≥ arrived
 //! ```
 //!
@@ -17,6 +17,7 @@
 
 mod early;
 mod moving;
+mod rings;
 mod rx;
 mod short;
 mod tx;
@@ -82,7 +83,7 @@ pub struct OutOfRange;
 /// What a connection needs to know at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// Our send ring.
+    /// The send ring that the connection begins with.
     pub send_ring: RingSize,
     /// The peer's element, into which we write.
     pub peer_ring: RingSize,
@@ -101,6 +102,9 @@ pub struct Params {
 pub struct Conn {
     /// Ring sizes and constants.
     params: Params,
+
+    /// Outgoing: the rings that bytes lie in.
+    rings: rings::Rings,
 
     /// Outgoing: written into the send ring by the application up to here.
     prep: Pos,
@@ -227,6 +231,7 @@ impl Conn {
         params.update_limit = params.update_limit.clamp(1, most);
         Self {
             params,
+            rings: rings::Rings::one(params.send_ring),
             prep: Pos::ZERO,
             sent: Pos::ZERO,
             fin: Pos::ZERO,
@@ -320,9 +325,9 @@ impl Conn {
             rx_cons: self.read.cursor(p.recv_ring),
             tx_prod: self.sent.cursor(p.peer_ring),
             tx_cons: self.peer_cons.cursor(p.peer_ring),
-            tx_prep: self.prep.cursor(p.send_ring),
-            tx_sent: self.sent.cursor(p.send_ring),
-            tx_fin: self.kept_from().cursor(p.send_ring),
+            tx_prep: self.prep.cursor(self.send_ring()),
+            tx_sent: self.sent.cursor(self.send_ring()),
+            tx_fin: self.kept_from().cursor(self.send_ring()),
             tx_prod_flags: self.prod_flags(),
             tx_conn_flags: self.sent_close,
             rx_prod_flags: self.peer_prod_flags,

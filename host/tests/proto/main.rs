@@ -32,6 +32,7 @@ mod pnet;
 mod rfc_collisions;
 mod rfc_endings;
 mod rfc_flows;
+mod rings;
 mod sim;
 mod small;
 mod subnet;

@@ -3,6 +3,7 @@
 //! Applications: what they write, read and call, and how they end.
 
 use crate::proto::close::Event;
+use crate::proto::cursor::RingSize;
 
 use super::conn::class;
 use super::sock::{Phase, Tcp};
@@ -265,10 +266,32 @@ impl World {
             sock.app.writer_sleeps = true;
             return false;
         }
+        let quiet = conn.unfinished() == 0 && conn.posted() == 0;
+        let other = 1 - sock.ring_now;
+        let change = match other {
+            // More than the small one has room for.
+            1 => want > conn.send_space() && !conn.keeps_ring_before(),
+            _ => quiet && want as usize <= sock.rings[0].len() && self.rng.one_in(3),
+        };
+        if change {
+            self.reach.hit(
+                "conn",
+                class(conn),
+                if other == 1 { "grow" } else { "shrink" },
+            );
+            let size = RingSize::new(sock.rings[other].len() as u32).unwrap();
+            conn.switch_ring(size).unwrap();
+            if other == 0 {
+                // Somebody else gets it.
+                sock.rings[1].fill(0xee);
+            }
+            sock.ring_now = other;
+        }
         let ranges = conn.reserve_write(want);
         let mut at = sock.written;
         for r in ranges.iter() {
-            for b in &mut sock.ring[r.offset as usize..(r.offset + r.len) as usize] {
+            for b in &mut sock.rings[sock.ring_now][r.offset as usize..(r.offset + r.len) as usize]
+            {
                 *b = pattern(s, at);
                 at += 1;
             }

@@ -91,7 +91,7 @@ impl World {
             );
         }
         let p = c.params();
-        assert!(c.send_space() <= p.send_ring.get());
+        assert!(c.send_space() <= c.send_ring().get());
         assert!(
             c.unsent() <= c.unfinished() || c.peer_close().closed,
             "{}",

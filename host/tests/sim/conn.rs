@@ -16,6 +16,9 @@ use super::sock::{Phase, Sock};
 use super::verbs::{Back, Wr};
 use super::world::World;
 
+/// How many times larger the second send ring is than the first.
+const LARGER: usize = 4;
+
 /// A class of states of a connection, for the account of what was reached.
 pub fn class(c: &Conn) -> &'static str {
     if c.is_dead() {
@@ -59,7 +62,8 @@ impl World {
         if self.plan.slots % 2 == 0 {
             conn.allow_short();
         }
-        sock.ring = vec![0; send.get() as usize];
+        let size = send.get() as usize;
+        sock.rings = [vec![0; size], vec![0; size * LARGER]];
         let mut early = std::mem::take(&mut sock.early);
         let fx = conn.on_early(&mut early).unwrap();
         sock.conn = Some(conn);
@@ -142,7 +146,13 @@ impl World {
 
     fn post_plan(&mut self, s: usize, q: usize, plan: TxPlan, key: u32, base: u64) {
         self.verbs.qps[q].used += 1;
-        let data = (plan.data_len() > 0).then_some((s, plan, key, base));
+        let sock = &self.socks[s];
+        let ring = if plan.from_before {
+            1 - sock.ring_now
+        } else {
+            sock.ring_now
+        };
+        let data = (plan.data_len() > 0).then_some((s, ring, plan, key, base));
         let mut message = plan.cdc.encode().to_vec();
         if let Some(short) = plan.short {
             // What the write itself says, behind the message for which it stands.
@@ -164,11 +174,15 @@ impl World {
     fn check_plan(&self, s: usize, plan: &TxPlan) {
         let conn = self.socks[s].conn.as_ref().unwrap();
         let p = conn.params();
+        let sock = &self.socks[s];
+        let ring = if plan.from_before {
+            1 - sock.ring_now
+        } else {
+            sock.ring_now
+        };
+        let size = sock.rings[ring].len();
         for w in plan.writes() {
-            assert!(
-                w.len > 0 && w.local + w.len <= p.send_ring.get(),
-                "{plan:?}"
-            );
+            assert!(w.len > 0 && (w.local + w.len) as usize <= size, "{plan:?}");
             assert!(w.remote + w.len <= p.peer_ring.get(), "{plan:?}");
         }
         assert!(plan.cdc.prod.count < p.peer_ring.get());

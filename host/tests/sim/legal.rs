@@ -178,28 +178,28 @@ fn addition_pairs() -> Vec<(Adding, &'static str)> {
 const CONN: &[(&str, &str)] = &[
     (
         "quiet",
-        "write, plan message, message, validation, read, no slot, \
+        "write, grow, shrink, plan message, message, validation, read, no slot, \
                request done, request closed, request abort, failover, kill",
     ),
     (
         "unsent",
-        "write, write waits, plan data, plan message, message, validation, read, no slot, \
+        "write, grow, write waits, plan data, plan message, message, validation, read, no slot, \
                 mark urgent, request done, request closed, request abort, failover, kill",
     ),
     (
         "posted",
-        "write, write waits, plan data, plan message, hold, done, failed, message, \
+        "write, grow, write waits, plan data, plan message, hold, done, failed, message, \
                 validation, read, no slot, mark urgent, request done, request closed, \
                 request abort, failover, kill",
     ),
     (
         "blocked",
-        "write, write waits, plan message, done, failed, message, validation, read, \
+        "write, grow, write waits, plan message, done, failed, message, validation, read, \
                  no slot, mark urgent, request done, request closed, request abort, failover, kill",
     ),
     (
         "urgent",
-        "write, write waits, plan data, plan message, done, failed, message, validation, \
+        "write, grow, write waits, plan data, plan message, done, failed, message, validation, \
                 read, no slot, request done, request closed, request abort, failover, kill",
     ),
     (

@@ -31,7 +31,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// How many seeds run by themselves.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 4000;
 
 /// Runs seeds; the first that fails ends the test.
 fn run(first: u64, n: u64) -> (Vec<Summary>, Reach) {

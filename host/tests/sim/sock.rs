@@ -74,7 +74,9 @@ pub struct Sock {
     /// The peer's key as Accept names it, and on which link.
     pub peer_key: Option<(usize, Rkey)>,
     pub rmb: Option<usize>,
-    pub ring: Vec<u8>,
+    pub rings: [Vec<u8>; 2],
+    /// Which of them is the present one.
+    pub ring_now: usize,
     pub code: RmbeSizeCode,
     /// The handshake: our device, what we sent, and what the peer's messages say.
     pub device: usize,
@@ -243,7 +245,8 @@ impl World {
                 row: None,
                 peer_key: None,
                 rmb: None,
-                ring: vec![],
+                rings: [vec![], vec![]],
+                ring_now: 0,
                 code: codes[side],
                 device: 0,
                 first: false,

@@ -79,8 +79,8 @@ impl World {
         };
         let peer = self.verbs.qps[q].peer.unwrap();
         assert!(self.verbs.qps[peer].receives, "the receiver is not ready");
-        if let Some((sock, plan, key, base)) = wr.data {
-            self.write_out(peer, sock, &plan, key, base);
+        if let Some((sock, ring, plan, key, base)) = wr.data {
+            self.write_out(peer, (sock, ring), &plan, key, base);
         }
         self.verbs.qps[peer].rq.push_back(wr.message.clone());
         if self.plan.noise && demux(wr.message[0]) != Demux::Cdc && self.rng.one_in(6) {
@@ -97,14 +97,14 @@ impl World {
     fn write_out(
         &mut self,
         peer: usize,
-        sock: usize,
+        (sock, ring): (usize, usize),
         plan: &crate::proto::conn::TxPlan,
         key: u32,
         base: u64,
     ) {
         for w in plan.writes() {
             let from = w.local as usize..(w.local + w.len) as usize;
-            let bytes = self.socks[sock].ring[from].to_vec();
+            let bytes = self.socks[sock].rings[ring][from].to_vec();
             if let Err(e) = self
                 .verbs
                 .write(peer, key, base + u64::from(w.remote), &bytes)
@@ -238,9 +238,10 @@ impl World {
             }
             if self.rng.one_in(2) && !self.is_cut(q) {
                 let data = self.verbs.qps[q].sq.front().and_then(|wr| wr.data);
-                if let (Some((sock, plan, key, base)), Some(peer)) = (data, self.verbs.qps[q].peer)
+                if let (Some((sock, ring, plan, key, base)), Some(peer)) =
+                    (data, self.verbs.qps[q].peer)
                 {
-                    self.write_out(peer, sock, &plan, key, base);
+                    self.write_out(peer, (sock, ring), &plan, key, base);
                 }
             }
             let good = self.rng.below(self.verbs.qps[q].cq.len() as u64 + 1) as usize;

@@ -24,7 +24,7 @@ pub const MAX_WRITES: usize = 3;
 /// One RDMA write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Write {
-    /// Offset in our send ring.
+    /// Offset in the send ring.
     pub local: u32,
     /// Offset in the peer's element.
     pub remote: u32,
@@ -61,6 +61,8 @@ pub struct TxPlan {
     writes: [Write; MAX_WRITES],
     /// How many writes there are.
     count: usize,
+    /// The bytes lie in the ring before the present one.
+    pub from_before: bool,
     /// The message behind them.
     pub cdc: Message,
     /// What the only write can say in its place.
@@ -109,12 +111,10 @@ impl Conn {
         self.fin.max(self.peer_cons)
     }
 
-    /// Free bytes of the send ring.
+    /// Free bytes of the present send ring.
     pub fn send_space(&self) -> u32 {
-        self.params
-            .send_ring
-            .get()
-            .saturating_sub(self.unfinished())
+        let used = self.rings.used(self.kept_from(), self.prep);
+        self.send_ring().get().saturating_sub(used)
     }
 
     /// Bytes the application wrote that the peer is not known to have got (SIOCOUTQ).
@@ -148,8 +148,7 @@ impl Conn {
     /// Nothing changes until [`Conn::commit_write`], so the bytes may be copied without the
     /// connection's lock as long as one writer at a time does so.
     pub fn reserve_write(&self, len: u32) -> Ranges {
-        self.prep
-            .ranges(len.min(self.send_space()), self.params.send_ring)
+        self.rings.parts(self.prep, len.min(self.send_space()))
     }
 
     /// Counts `n` bytes that were put where [`Conn::reserve_write`] said.
@@ -179,7 +178,7 @@ impl Conn {
         if cork {
             return self.send_space() > 0;
         }
-        let limit = autocork.min(self.params.send_ring.get() / 2);
+        let limit = autocork.min(self.send_ring().get() / 2);
         self.posted > 0 && self.unsent() < limit
     }
 
@@ -193,6 +192,7 @@ impl Conn {
         if let Some(mark) = self.urgent_tx {
             len = len.min(mark.since(self.sent));
         }
+        len = self.rings.within(self.sent, len);
         match self.params.max_chain {
             0 => len,
             most => len.min(most),
@@ -254,6 +254,7 @@ impl Conn {
             return None;
         }
         let (writes, count) = self.split(len);
+        let from_before = self.rings.is_before(self.sent);
         let close = self.ready_close(end);
         let (sent, told) = (self.sent, self.told);
         self.sent = end;
@@ -274,6 +275,7 @@ impl Conn {
         Some(TxPlan {
             writes,
             count,
+            from_before,
             cdc,
             short,
             token,
@@ -302,7 +304,7 @@ impl Conn {
             if left == 0 {
                 break;
             }
-            let local = pos.ranges(left, self.params.send_ring).first();
+            let local = self.rings.first_part(pos, left);
             let remote = pos.ranges(left, self.params.peer_ring).first();
             let n = local.len.min(remote.len);
             *slot = Write {
