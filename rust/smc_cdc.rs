@@ -16,6 +16,7 @@
 //! [`finish`]: Connection::finish
 
 mod close;
+mod growth;
 mod moving;
 mod rx;
 mod tx;
@@ -252,6 +253,12 @@ struct Core {
     nodelay: bool,
     /// Somebody found no room in the send ring, or data on its way, and wants to know when that changes.
     wants_room: bool,
+    /// The send ring in use, unless it is the first one.
+    grown: Option<Arc<SendRing>>,
+    /// There was no memory for a larger send ring; it is asked for again when room has come in the first one.
+    no_ring: bool,
+    /// Something was written since the clock last ticked.
+    sending: bool,
 }
 
 /// One SMC-R connection.
@@ -273,8 +280,12 @@ pub(crate) struct Connection {
     token: SetOnce<AlertToken>,
     /// The ring that the peer writes into.
     rmb: Rmb,
-    /// The ring that is sent from.
-    ring: SendRing,
+    /// The ring that is sent from, as long as it is large enough.
+    first: SendRing,
+    /// How large a ring may become that is sent from.
+    most: RmbeSizeCode,
+    /// How large it was when it was last larger than the first, or how large it may become.
+    send_bytes: Atomic<u32>,
     /// Payload bytes taken from the application.
     tx_bytes: Atomic<u64>,
     /// Payload bytes given to the application.
@@ -317,16 +328,15 @@ impl Connection {
         let want = |bytes| RmbeSizeCode::for_socket_buffer_within(bytes, MAX_RING);
         let memcg = setup.memcg.as_ref();
         let rmb = membership.new_rmb(want(setup.rcvbuf), memcg)?;
-        let ring = membership.new_send_ring(want(setup.sndbuf), link, memcg)?;
-        let degraded = (
-            ring.bytes() < want(setup.sndbuf).bytes(),
-            rmb.bytes() < want(setup.rcvbuf).bytes(),
-        );
-        let bound = membership.bind(link, &rmb, &ring)?;
+        let first = membership.first_send_ring(link, memcg)?;
+        let most = want(setup.sndbuf);
+        let bound = membership.bind(link, &rmb, &first, None)?;
         let waker = setup.waker.clone();
-        let rings = RingCount::new(NetCtx::of(&setup.net)?, ring.bytes(), rmb.bytes());
-        rings.tell_origin(Way::Send, ring.is_reused(), degraded.0);
-        rings.tell_origin(Way::Receive, rmb.is_reused(), degraded.1);
+        let rings = RingCount::new(NetCtx::of(&setup.net)?);
+        rings.sized(most.bytes(), rmb.bytes());
+        rings.take(Way::Send, first.bytes(), first.is_reused(), false);
+        let degraded = rmb.bytes() < want(setup.rcvbuf).bytes();
+        rings.take(Way::Receive, rmb.bytes(), rmb.is_reused(), degraded);
         let connection = Arc::pin_init(
             pin_init!(Self {
                 core <- new_bh_lock!(Core {
@@ -342,13 +352,18 @@ impl Connection {
                     me: None,
                     nodelay: false,
                     wants_room: false,
+                    grown: None,
+                    no_ring: false,
+                    sending: false,
                 }, "Connection::core"),
                 waker <- new_bh_lock!(Some(waker), "Connection::waker"),
                 sender <- new_mutex!((), "Connection::sender"),
                 receiver <- new_mutex!((), "Connection::receiver"),
                 token: SetOnce::new(),
                 rmb,
-                ring,
+                first,
+                most,
+                send_bytes: Atomic::new(most.bytes()),
                 tx_bytes: Atomic::new(0),
                 rx_bytes: Atomic::new(0),
                 rings,
@@ -410,9 +425,9 @@ impl Connection {
         &self.rings.ctx
     }
 
-    /// Size of the send ring in bytes.
+    /// How large the send ring is in bytes when there is much to send.
     pub(crate) fn send_ring(&self) -> u32 {
-        self.ring.bytes()
+        self.send_bytes.load(Relaxed)
     }
 
     /// Size of the peer's receive ring in bytes, 0 before it is known.
@@ -443,7 +458,7 @@ impl Connection {
             link,
             first_contact: self.first_contact,
             token: self.token().map_or(0, AlertToken::get),
-            send_ring: self.ring.bytes(),
+            send_ring: self.send_ring(),
             receive_ring: self.rmb.bytes(),
             peer_ring: peer_ring.map_or(0, RingSize::get),
             tx_bytes: self.tx_bytes.load(Relaxed),
@@ -459,22 +474,46 @@ impl Connection {
 struct RingCount {
     /// Where it is counted.
     ctx: Arc<NetCtx>,
-    /// Size of the send ring in bytes.
-    send: u32,
-    /// Size of the receive ring in bytes.
-    receive: u32,
+    /// Bytes of the send rings.
+    send: Atomic<u32>,
+    /// Bytes of the receive ring.
+    receive: Atomic<u32>,
 }
 
 impl RingCount {
-    /// Begins to count.
-    fn new(ctx: Arc<NetCtx>, send: u32, receive: u32) -> Self {
-        ctx.stats().ring_taken(Way::Send, send);
-        ctx.stats().ring_taken(Way::Receive, receive);
-        Self { ctx, send, receive }
+    /// Counts nothing yet.
+    fn new(ctx: Arc<NetCtx>) -> Self {
+        Self {
+            ctx,
+            send: Atomic::new(0),
+            receive: Atomic::new(0),
+        }
     }
 
-    /// Where a ring came from, and whether it is smaller than was wanted.
-    fn tell_origin(&self, way: Way, reused: bool, degraded: bool) {
+    /// How large the rings may become.
+    fn sized(&self, send: u32, receive: u32) {
+        self.ctx.stats().ring_size(Way::Send, send);
+        self.ctx.stats().ring_size(Way::Receive, receive);
+    }
+
+    /// The bytes of the rings of one way.
+    fn of(&self, way: Way) -> &Atomic<u32> {
+        match way {
+            Way::Send => &self.send,
+            Way::Receive => &self.receive,
+        }
+    }
+
+    /// Counts a ring as given back.
+    fn give(&self, way: Way, bytes: u32) {
+        self.of(way).fetch_sub(bytes, Relaxed);
+        self.ctx.stats().ring_given(way, bytes);
+    }
+
+    /// Counts a ring: where it came from, and whether it is smaller than was wanted.
+    fn take(&self, way: Way, bytes: u32, reused: bool, degraded: bool) {
+        self.of(way).fetch_add(bytes, Relaxed);
+        self.ctx.stats().ring_taken(way, bytes);
         let origin = if reused {
             RingEvent::REUSED
         } else {
@@ -489,8 +528,9 @@ impl RingCount {
 
 impl Drop for RingCount {
     fn drop(&mut self) {
-        self.ctx.stats().ring_given(Way::Send, self.send);
-        self.ctx.stats().ring_given(Way::Receive, self.receive);
+        for way in [Way::Send, Way::Receive] {
+            self.give(way, self.of(way).load(Relaxed));
+        }
     }
 }
 
@@ -502,7 +542,7 @@ pub(crate) struct Info {
     pub(crate) first_contact: bool,
     /// Our alert token.
     pub(crate) token: u32,
-    /// Size of the send ring in bytes.
+    /// How large the send ring is in bytes when there is much to send.
     pub(crate) send_ring: u32,
     /// Size of the receive ring in bytes.
     pub(crate) receive_ring: u32,
@@ -626,7 +666,7 @@ impl Draft {
         let connection = &self.connection;
         let size = |bytes| RingSize::new(bytes).ok_or(DeclineReason::INTERR);
         let params = Params {
-            send_ring: size(connection.ring.bytes())?,
+            send_ring: size(connection.first.bytes())?,
             peer_ring: ring.size,
             recv_ring: size(connection.rmb.bytes())?,
             peer_token: ring.token,
@@ -666,6 +706,10 @@ impl ConnSink for Connection {
 
     fn on_move(&self, from: &Arc<Link>) {
         self.leave_link(from);
+    }
+
+    fn on_rest(&self, now: bool) {
+        self.shrink(now);
     }
 
     fn on_tx_done(&self, cookie: u64, ok: bool) {

@@ -26,8 +26,11 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// The smallest piece: 16 KiB, which is also the smallest ring.
+/// The smallest piece of a ring that has several: 16 KiB.
 const MIN_PIECE_SHIFT: u32 = 14;
+
+/// The smallest ring: 4 KiB.
+const MIN_RING_SHIFT: u32 = 12;
 
 /// The largest piece in terms of its shift: 4 MiB.
 const MAX_PIECE_SHIFT: u32 = 22;
@@ -67,19 +70,20 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Allocates a zeroed ring of `bytes`, a power of two from 16 KiB, in at most `max_pieces` pieces.
+    /// Allocates a zeroed ring of `bytes`, a power of two from 4 KiB, in at most `max_pieces` pieces.
     ///
-    /// Pieces are of 16 KiB to 4 MiB. For large ones there is no reclaim and no warning.
+    /// Pieces are of 16 KiB to 4 MiB; a ring smaller than that has one. For large ones there is no reclaim and no warning.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a size that no ring has; `ENOMEM` when there is no memory in so few pieces.
     pub fn new(bytes: u32, max_pieces: usize, layout: Layout) -> Result<Arc<Self>> {
-        if !bytes.is_power_of_two() || bytes < 1 << MIN_PIECE_SHIFT {
+        if !bytes.is_power_of_two() || bytes < 1 << MIN_RING_SHIFT {
             return Err(EINVAL);
         }
         let count = |shift: u32| u32_as_usize(bytes >> shift);
-        let shifts = MIN_PIECE_SHIFT..=min(bytes.ilog2(), MAX_PIECE_SHIFT);
+        let most = min(bytes.ilog2(), MAX_PIECE_SHIFT);
+        let shifts = min(MIN_PIECE_SHIFT, most)..=most;
         let fitting = |shift: &u32| {
             count(*shift) <= max_pieces && (layout != Layout::Whole || count(*shift) == 1)
         };
@@ -277,11 +281,11 @@ mod tests {
 
     #[test]
     fn only_sizes_of_rings_are_allocated() -> Result {
-        for bytes in [0, 1, 4096, 8192, (1 << 14) + 1, 3 << 14, u32::MAX] {
+        for bytes in [0, 1, 1024, 2048, 5000, (1 << 14) + 1, 3 << 14, u32::MAX] {
             assert!(matches!(Ring::new(bytes, 64, Layout::Mixed), Err(e) if e == EINVAL));
         }
         assert!(matches!(Ring::new(1 << 14, 0, Layout::Mixed), Err(e) if e == ENOMEM));
-        for shift in 14..20 {
+        for shift in 12..20 {
             let ring = Ring::new(1 << shift, 64, Layout::Mixed)?;
             assert_eq!(ring.bytes(), 1 << shift);
             assert!(ring.pieces() <= 64);

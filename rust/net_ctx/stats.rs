@@ -241,8 +241,12 @@ impl Stats {
 
     /// A connection got a ring.
     pub(crate) fn ring_taken(&self, way: Way, bytes: u32) {
-        self.bump(Counter::ring_size(way, bucket(u64::from(bytes))));
         self.0.add(Counter::in_use(way).0, u64::from(bytes));
+    }
+
+    /// A connection was made whose ring is, or may become, so large.
+    pub(crate) fn ring_size(&self, way: Way, bytes: u32) {
+        self.bump(Counter::ring_size(way, bucket(u64::from(bytes))));
     }
 
     /// A connection gave a ring back.

@@ -143,7 +143,7 @@ impl Core {
         Ready {
             unread: conn.readable_len(),
             mark_ahead: conn.is_mark_ahead(),
-            writable: !may_send || conn.send_space() > 0,
+            writable: !may_send || self.has_room(conn),
             hangup: state.is_over() || ended && !state.may_send(),
             read_hangup: ended,
             urgent: conn.urgent_valid(),

@@ -27,8 +27,10 @@ use crate::{
         reason::DeclineReason, //
     },
     smc_llc::{
+        Binding,
         Link,
-        Refuge, //
+        Refuge,
+        SendRing, //
     },
 };
 
@@ -100,7 +102,31 @@ impl Connection {
     ///
     /// `ENOTCONN` when that link goes as well; others when it cannot be used.
     fn move_to(&self, from: &Link, region: Option<Rtoken>, to: &Refuge) -> Result {
-        let bound = self.group().bind(&to.link, &self.rmb, &self.ring)?;
+        loop {
+            let grown = self.core.lock().grown.clone();
+            let bound = self
+                .group()
+                .bind(&to.link, &self.rmb, &self.first, grown.as_deref())?;
+            if self.take_link(from, region, to, bound, grown)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves to another link by a binding that was made for it with the send ring `grown`; says whether that is still
+    /// the present one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when that link goes as well.
+    fn take_link(
+        &self,
+        from: &Link,
+        region: Option<Rtoken>,
+        to: &Refuge,
+        bound: Binding,
+        grown: Option<Arc<SendRing>>,
+    ) -> Result<bool> {
         let slot = to.link.slot_to_move()?;
         // Data cannot follow where the peer has no key: it is told that the connection is over.
         let stranded = region.is_some() && to.peer.is_none();
@@ -109,7 +135,14 @@ impl Connection {
             let core = &mut *core;
             match core.standing(from) {
                 Standing::Here(_) => {}
-                Standing::Elsewhere => return Ok(()),
+                Standing::Elsewhere => return Ok(true),
+            }
+            let same = match (&core.grown, &grown) {
+                (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+                (now, then) => now.is_none() && then.is_none(),
+            };
+            if !same {
+                return Ok(false);
             }
             let left = core.peer;
             core.peer = match (core.peer, to.peer) {
@@ -131,7 +164,7 @@ impl Connection {
         if stranded {
             self.abort();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Knows the peer's ring, as it is reached over `link`.

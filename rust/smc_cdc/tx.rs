@@ -75,7 +75,7 @@ impl Connection {
             return self.core.lock().may_send().map(|()| Moved::NOTHING);
         }
         while !from.is_empty() {
-            let ranges = {
+            let (ranges, grown) = {
                 let mut core = self.core.lock();
                 if let Err(error) = core.may_send() {
                     if total > 0 {
@@ -87,18 +87,24 @@ impl Connection {
                 let ranges = match core.conn.as_ref() {
                     // The peer has not read the urgent byte before: a second one has to wait.
                     Some(conn) if mode.urgent && conn.urgent_outstanding() => Ranges::EMPTY,
+                    Some(conn) if core.may_grow() && conn.send_space() < wanted => {
+                        drop(core);
+                        self.grow();
+                        continue;
+                    }
                     Some(conn) => conn.reserve_write(wanted),
                     None => return Err(ENOTCONN),
                 };
                 core.wants_room |= ranges.total() == 0;
-                ranges
+                (ranges, core.grown.clone())
             };
+            let ring = grown.as_deref().unwrap_or(&self.first);
             if ranges.total() == 0 {
                 break;
             }
             let mut copied: u32 = 0;
             for range in ranges.iter() {
-                let n = self.ring.copy_from_iter(range.offset, range.len, from);
+                let n = ring.copy_from_iter(range.offset, range.len, from);
                 copied = copied.saturating_add(u32::try_from(n).unwrap_or(range.len));
                 if n < u32_as_usize(range.len) {
                     fault = true;
@@ -137,7 +143,7 @@ impl Connection {
         let mut core = self.core.lock();
         let may = core.may_send().is_err()
             || core.conn.as_ref().is_some_and(|conn| {
-                conn.send_space() > 0 && !(mode.urgent && conn.urgent_outstanding())
+                core.has_room(conn) && !(mode.urgent && conn.urgent_outstanding())
             });
         core.wants_room |= !may;
         may
@@ -146,6 +152,7 @@ impl Connection {
     /// Counts what was copied into the send ring.
     fn commit(&self, copied: u32, urgent: bool) -> Result {
         let mut core = self.core.lock();
+        core.sending = true;
         let conn = core.conn.as_mut().ok_or(ENOTCONN)?;
         conn.commit_write(copied).map_err(|_| EINVAL)?;
         if urgent {
@@ -250,6 +257,7 @@ impl Connection {
                 conn.tx_failed(token)
             };
             let news = effects.freed > 0 || effects.drained;
+            core.no_ring &= !news;
             // Nobody is woken who does not wait: that would cost a switch of tasks for each message.
             let writable = news && core::mem::take(&mut core.wants_room);
             (effects, core.is_over(), writable)
@@ -286,7 +294,7 @@ fn post(
         };
     };
     let mut writes = [Write {
-        ring: bound.ring(),
+        ring: bound.ring(plan.from_before),
         offset: 0,
         len: 0,
         remote: peer.vaddr,

@@ -227,6 +227,8 @@ pub(crate) struct LinkGroup {
     idle_since: Atomic<i64>,
     /// Rings that connections have let go of since somebody looked.
     pub(super) returned: Atomic<i32>,
+    /// Send rings of connections that have more than their first one.
+    pub(super) grown: Atomic<i32>,
     /// The memory of rings that no connection uses is to be given back.
     pub(super) relief: Atomic<bool>,
     /// Rings of the connections.
@@ -333,6 +335,7 @@ impl LinkGroup {
                 members: Atomic::new(0),
                 idle_since: Atomic::new(0),
                 returned: Atomic::new(0),
+                grown: Atomic::new(0),
                 relief: Atomic::new(false),
                 rings <- new_mutex!(Rings::new(), "smc_llc::rings"),
                 conns <- new_bh_lock!(table, "smc_llc::conns"),

@@ -49,6 +49,10 @@ use crate::{
     },
 };
 
+/// Bytes of the send ring that a connection has from its start. Most never need more, and one that gets no more memory
+/// goes on with it.
+const FIRST_BYTES: u32 = 4096;
+
 /// Send rings that a group keeps for its next connections.
 const SPARE_SENDS: usize = 16;
 
@@ -129,6 +133,8 @@ pub(crate) struct SendRing {
     group: Arc<LinkGroup>,
     /// Another connection had it before.
     reused: bool,
+    /// The connection has it from its start.
+    first: bool,
 }
 
 impl SendRing {
@@ -140,6 +146,11 @@ impl SendRing {
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.memory.ring.bytes()
+    }
+
+    /// To whose account it goes.
+    pub(crate) fn memcg(&self) -> Option<&MemCg> {
+        self.memory.memcg.as_ref()
     }
 
     /// Copies from an I/O vector; returns the bytes copied, fewer than asked when the source faults or the ring ends.
@@ -155,6 +166,9 @@ impl SendRing {
 
 impl Drop for SendRing {
     fn drop(&mut self) {
+        if !self.first {
+            self.group.grown.add(-1, Relaxed);
+        }
         self.memory.returned.store(true, Release);
         self.group.ring_returned();
     }
@@ -164,8 +178,10 @@ impl Drop for SendRing {
 pub(crate) struct Binding {
     /// The link.
     link: Arc<Link>,
-    /// The connection's send ring as the link's device sees it.
-    ring: Arc<Mapped>,
+    /// The send ring that the connection has from its start, as the link's device sees it.
+    first: Arc<Mapped>,
+    /// The larger one, while there is one.
+    grown: Option<Arc<Mapped>>,
     /// Key and address of the connection's receive ring for the peer on the link.
     rmb: Rtoken,
 }
@@ -176,9 +192,17 @@ impl Binding {
         &self.link
     }
 
-    /// The send ring for posting.
-    pub(crate) fn ring(&self) -> &Arc<Mapped> {
-        &self.ring
+    /// The present send ring for posting, or the one before it.
+    pub(crate) fn ring(&self, before: bool) -> &Arc<Mapped> {
+        match &self.grown {
+            Some(grown) if !before => grown,
+            _ => &self.first,
+        }
+    }
+
+    /// Takes a larger send ring into use, or (with nothing) the first one again; returns what was used until now.
+    pub(crate) fn set_grown(&mut self, ring: Option<Arc<Mapped>>) -> Option<Arc<Mapped>> {
+        core::mem::replace(&mut self.grown, ring)
     }
 
     /// Key and address of the receive ring for the peer.
@@ -198,14 +222,39 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the link goes; `EOPNOTSUPP` when its device cannot read the send ring as it is; `ENOMEM` and what
+    /// `ENOTCONN` when the link goes; `EOPNOTSUPP` when its device cannot read a send ring as it is; `ENOMEM` and what
     /// the device says.
-    pub(crate) fn bind(&self, link: &Arc<Link>, rmb: &Rmb, ring: &SendRing) -> Result<Binding> {
-        let column = link.column();
+    pub(crate) fn bind(
+        &self,
+        link: &Arc<Link>,
+        rmb: &Rmb,
+        first: &SendRing,
+        grown: Option<&SendRing>,
+    ) -> Result<Binding> {
         // The link may have come after the ring.
         self.make_region(rmb.memory(), link)?;
         self.make_valid(rmb.memory(), link)?;
         let token = rmb.memory().token_on(link).ok_or_else(gone)?;
+        let first = self.map_send_ring(link, first)?;
+        let grown = grown
+            .map(|ring| self.map_send_ring(link, ring))
+            .transpose()?;
+        link.conns.add(1, Relaxed);
+        Ok(Binding {
+            link: link.clone(),
+            first,
+            grown,
+            rmb: token,
+        })
+    }
+
+    /// A send ring as the device of a link sees it. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind).
+    pub(crate) fn map_send_ring(&self, link: &Link, ring: &SendRing) -> Result<Arc<Mapped>> {
+        let column = link.column();
         if ring.memory.ring.pieces() > link.max_pieces() {
             return Err(EOPNOTSUPP);
         }
@@ -224,12 +273,21 @@ impl LinkGroup {
             drop(ring.memory.take_mapping(column));
             return Err(gone());
         }
-        link.conns.add(1, Relaxed);
-        Ok(Binding {
-            link: link.clone(),
-            ring: mapped,
-            rmb: token,
-        })
+        Ok(mapped)
+    }
+
+    /// Makes the send ring that a connection has from its start, on the account of `memcg`. It is to be used on `link`
+    /// first. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENOTCONN` when the group ends.
+    pub(crate) fn first_send_ring(
+        self: &Arc<Self>,
+        link: &Link,
+        memcg: Option<&MemCg>,
+    ) -> Result<SendRing> {
+        self.make_send_ring(FIRST_BYTES, link, memcg, true)
     }
 
     /// Makes a send ring of the wanted size on the account of `memcg`, or smaller; look at its size. It is to be used on
@@ -244,67 +302,87 @@ impl LinkGroup {
         link: &Link,
         memcg: Option<&MemCg>,
     ) -> Result<SendRing> {
-        let pieces = link.max_pieces();
-        if let Some(ring) = self.spare_send_ring(want, pieces, memcg) {
-            return Ok(ring);
-        }
-        let layout = self.ctx().settings().layout();
         let mut last = ENOMEM;
         for size in want.degrade() {
-            let ring = match MemCg::charge(memcg, || Ring::new(size.bytes(), pieces, layout)) {
-                Ok(ring) => ring,
-                Err(e) => {
-                    last = e;
-                    continue;
-                }
-            };
-            let memcg = memcg.cloned();
-            let memory = Arc::pin_init(
-                pin_init!(SendMemory {
-                    ring,
-                    memcg,
-                    returned: Atomic::new(false),
-                    mapped <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::mapped"),
-                }),
-                GFP_KERNEL,
-            )?;
-            let mut rings = self.rings.lock();
-            if rings.closed {
-                return Err(gone());
+            match self.make_send_ring(size.bytes(), link, memcg, false) {
+                Ok(ring) => return Ok(ring),
+                Err(e) if e == gone() => return Err(e),
+                Err(e) => last = e,
             }
-            rings.sends.push(memory.clone(), GFP_KERNEL)?;
-            return Ok(SendRing {
-                memory,
-                reused: false,
-                group: self.clone(),
-            });
         }
         Err(last)
+    }
+
+    /// A send ring of exactly so many bytes.
+    fn make_send_ring(
+        self: &Arc<Self>,
+        bytes: u32,
+        link: &Link,
+        memcg: Option<&MemCg>,
+        first: bool,
+    ) -> Result<SendRing> {
+        let pieces = link.max_pieces();
+        if let Some(memory) = self.spare_send_ring(bytes, pieces, memcg) {
+            return Ok(self.send_handle(memory, true, first));
+        }
+        let layout = self.ctx().settings().layout();
+        let ring = MemCg::charge(memcg, || Ring::new(bytes, pieces, layout))?;
+        let memcg = memcg.cloned();
+        let memory = Arc::pin_init(
+            pin_init!(SendMemory {
+                ring,
+                memcg,
+                returned: Atomic::new(false),
+                mapped <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::mapped"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let mut rings = self.rings.lock();
+        if rings.closed {
+            return Err(gone());
+        }
+        rings.sends.push(memory.clone(), GFP_KERNEL)?;
+        drop(rings);
+        Ok(self.send_handle(memory, false, first))
+    }
+
+    /// The handle of a send ring.
+    fn send_handle(
+        self: &Arc<Self>,
+        memory: Arc<SendMemory>,
+        reused: bool,
+        first: bool,
+    ) -> SendRing {
+        if !first {
+            self.grown.add(1, Relaxed);
+        }
+        SendRing {
+            memory,
+            group: self.clone(),
+            reused,
+            first,
+        }
     }
 
     /// A send ring of this size and account, of at most so many pieces, that a connection has let go of.
     ///
     /// A connection lets go of its ring when nothing of it is on its way any more.
     fn spare_send_ring(
-        self: &Arc<Self>,
-        size: RmbeSizeCode,
+        &self,
+        bytes: u32,
         max_pieces: usize,
         memcg: Option<&MemCg>,
-    ) -> Option<SendRing> {
+    ) -> Option<Arc<SendMemory>> {
         let rings = self.rings.lock();
         // The lock is held, so that nobody else takes it.
         let memory = rings.sends.iter().find(|m| {
-            m.ring.bytes() == size.bytes()
+            m.ring.bytes() == bytes
                 && m.ring.pieces() <= max_pieces
                 && m.returned.load(Acquire)
                 && MemCg::same(m.memcg.as_ref(), memcg)
         })?;
         memory.returned.store(false, Relaxed);
-        Some(SendRing {
-            memory: memory.clone(),
-            reused: true,
-            group: self.clone(),
-        })
+        Some(memory.clone())
     }
 
     /// Counts a ring that a connection has let go of. Any context.
@@ -314,9 +392,10 @@ impl LinkGroup {
         }
     }
 
-    /// Looks after the rings that connections have let go of, if there are any. Called every second or so.
+    /// Looks after the rings that connections have let go of, or may let go of, if there are any. Called every second or
+    /// so.
     pub(super) fn tidy_some(self: &Arc<Self>) {
-        if self.returned.load(Relaxed) > 0 {
+        if self.returned.load(Relaxed) > 0 || self.grown.load(Relaxed) > 0 {
             self.tidy_rings();
         }
     }
@@ -328,8 +407,13 @@ impl LinkGroup {
 
     /// Looks after rings that connections have let go of. The work item of [`tidy_rings`](Self::tidy_rings).
     pub(super) fn tidy(self: &Arc<Self>) {
-        self.returned.store(0, Relaxed);
         let relief = self.relief.xchg(false, Full);
+        if self.grown.load(Relaxed) > 0 {
+            for conn in self.each_conn() {
+                conn.on_rest(relief);
+            }
+        }
+        self.returned.store(0, Relaxed);
         let spares = if relief { 0 } else { SPARE_SENDS };
         let mut freed_sends = KVec::new();
         {

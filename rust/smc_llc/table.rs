@@ -25,7 +25,7 @@ const INDEX_MASK: u32 = 0xff;
 /// Width of those bits.
 const INDEX_BITS: u32 = 8;
 
-/// A connection, as its link group sees it. All functions but one run with bottom halves off and must not sleep.
+/// A connection, as its link group sees it. All functions but two run with bottom halves off and must not sleep.
 pub(crate) trait ConnSink: Send + Sync {
     /// A CDC message with the connection's token has arrived on the link in this column.
     fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize);
@@ -39,8 +39,12 @@ pub(crate) trait ConnSink: Send + Sync {
     fn on_tx_done(&self, cookie: u64, ok: bool);
 
     /// The link goes, and nothing that was sent over it will arrive any more: a connection that uses it has to take
-    /// another one. The one exception: runs in a work item and may sleep.
+    /// another one. Runs in a work item and may sleep.
     fn on_move(&self, from: &Arc<Link>);
+
+    /// The clock has ticked, or memory is wanted (`now`): a connection that has not sent for a while gives the larger send
+    /// ring back. Runs in a work item and may sleep.
+    fn on_rest(&self, now: bool);
 
     /// A slot has become free for this connection, which had asked for one in vain.
     fn on_slot(&self);

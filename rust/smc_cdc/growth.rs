@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send ring grows when more is to be sent than the first one holds, and the memory is given back when nothing was
+//! sent for a while. So a connection that is idle, as most are, holds little more than its receive ring.
+//!
+//! Whoever changes the ring is the one sender, and does it under the core's lock, too: the cursors, the memory and what
+//! the link's device sees of it change together.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+};
+
+use super::{
+    Connection,
+    Core, //
+};
+use crate::{
+    net_ctx::Way,
+    proto::{
+        conn::Conn,
+        cursor::RingSize, //
+    },
+    smc_llc::{
+        Link,
+        SendRing, //
+    },
+};
+
+impl Core {
+    /// Whether a larger send ring can be asked for.
+    pub(super) fn may_grow(&self) -> bool {
+        self.grown.is_none() && !self.no_ring && self.bound.is_some()
+    }
+
+    /// Whether something that is written has room, be it in a larger ring.
+    pub(super) fn has_room(&self, conn: &Conn) -> bool {
+        conn.send_space() > 0 || self.may_grow()
+    }
+}
+
+impl Connection {
+    /// Takes a larger send ring into use. Whatever comes of it, the same call need not be made again before something
+    /// has changed. Called by the one sender; may sleep.
+    pub(super) fn grow(&self) {
+        let link = {
+            let core = self.core.lock();
+            core.bound.as_ref().map(|bound| bound.link().clone())
+        };
+        let Some(link) = link else {
+            return;
+        };
+        let Ok(ring) = self.larger_ring(&link) else {
+            self.core.lock().no_ring = true;
+            return;
+        };
+        let bytes = ring.bytes();
+        let (reused, degraded) = (ring.is_reused(), bytes < self.most.bytes());
+        match self.use_ring(&link, ring) {
+            Ok(true) => {
+                self.send_bytes.store(bytes, Relaxed);
+                self.rings.take(Way::Send, bytes, reused, degraded);
+            }
+            // It has moved meanwhile, and the next attempt is for the other link.
+            Ok(false) => {}
+            Err(_) => self.core.lock().no_ring = true,
+        }
+    }
+
+    /// A send ring of the wanted size, or the largest that there is memory for.
+    fn larger_ring(&self, link: &Link) -> Result<Arc<SendRing>> {
+        let memcg = self.first.memcg();
+        let ring = self.group().new_send_ring(self.most, link, memcg)?;
+        Ok(Arc::new(ring, GFP_KERNEL)?)
+    }
+
+    /// Sends from `ring` from now on; says whether the connection still uses `link`.
+    fn use_ring(&self, link: &Link, ring: Arc<SendRing>) -> Result<bool> {
+        let mapped = self.group().map_send_ring(link, &ring)?;
+        let size = RingSize::new(ring.bytes()).ok_or(EINVAL)?;
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        let (Some(conn), Some(bound)) = (core.conn.as_mut(), core.bound.as_mut()) else {
+            return Ok(false);
+        };
+        if !bound.link().is(link) {
+            return Ok(false);
+        }
+        conn.switch_ring(size).map_err(|_| EBUSY)?;
+        bound.set_grown(Some(mapped));
+        core.grown = Some(ring);
+        Ok(true)
+    }
+
+    /// Gives the larger send ring back if nothing was sent for a while, or memory is wanted (`now`), and nothing of it is
+    /// needed any more. May sleep.
+    pub(super) fn shrink(&self, now: bool) {
+        // A sender that holds the lock is sending.
+        let Some(_one) = self.sender.try_lock() else {
+            return;
+        };
+        let Some(first) = RingSize::new(self.first.bytes()) else {
+            return;
+        };
+        let ring = {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            let (Some(conn), Some(bound)) = (core.conn.as_mut(), core.bound.as_mut()) else {
+                return;
+            };
+            if core.grown.is_none() || core::mem::take(&mut core.sending) && !now {
+                return;
+            }
+            let needed = conn.unfinished() > 0 || conn.posted() > 0;
+            if needed || conn.switch_ring(first).is_err() {
+                return;
+            }
+            (core.grown.take(), bound.set_grown(None))
+        };
+        if let (Some(grown), _) = &ring {
+            self.rings.give(Way::Send, grown.bytes());
+        }
+        // The mapping goes before the ring, outside of the lock.
+        let (grown, mapped) = ring;
+        drop(mapped);
+        drop(grown);
+    }
+}
