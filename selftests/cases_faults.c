@@ -166,7 +166,8 @@ static bool call(const char *what, long long rc, struct outcome *o)
 
 static bool move_bytes(int from, int to, struct outcome *o)
 {
-	unsigned char out[3000], in[3000];
+	/* More than a connection has room for from its start. */
+	unsigned char out[9000], in[9000];
 	size_t got = 0;
 
 	pattern_fill(out, sizeof(out), from, 0);

@@ -243,9 +243,9 @@ impl Ring {
         })
     }
 
-    /// Overwrites the whole ring with zeros, before another connection gets it.
-    pub fn clear(&self) {
-        self.for_parts(0, self.bytes, |addr, part| {
+    /// Overwrites the first `len` bytes of the ring, or all, with zeros, before another connection gets it.
+    pub fn clear(&self, len: u32) {
+        self.for_parts(0, len, |addr, part| {
             // SAFETY: `addr` is valid for writes of `part` bytes inside a piece that `self` owns.
             unsafe { addr.write_bytes(0, part) };
             part
@@ -350,7 +350,11 @@ mod tests {
         assert_eq!(ring.read(0, &mut out), 65_536);
         assert!(out.iter().all(|b| *b == 0));
         ring.write(16_000, &[7; 1000]);
-        ring.clear();
+        ring.clear(16_999);
+        let mut last = [0; 2];
+        assert_eq!(ring.read(16_998, &mut last), 2);
+        assert_eq!(last, [0, 7]);
+        ring.clear(u32::MAX);
         assert_eq!(ring.read(0, &mut out), 65_536);
         assert!(out.iter().all(|b| *b == 0));
         Ok(())

@@ -495,9 +495,10 @@ impl Connection {
     pub(super) fn finish(&self) {
         let (me, bound, peer) = {
             let mut core = self.core.lock();
-            if let Some(close) = core.conn.as_ref().map(Conn::peer_close) {
+            if let Some(conn) = core.conn.as_ref() {
+                let close = conn.peer_close();
                 if close.closed || close.abort {
-                    self.rmb.peer_is_done();
+                    self.rmb.peer_is_done(conn.written_by_peer());
                 }
             }
             core.set_timer(Timer::Stop);

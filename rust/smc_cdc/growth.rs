@@ -19,7 +19,10 @@ use super::{
     Core, //
 };
 use crate::{
-    net_ctx::Way,
+    net_ctx::{
+        RingEvent,
+        Way, //
+    },
     proto::{
         conn::Conn,
         cursor::RingSize, //
@@ -54,7 +57,7 @@ impl Connection {
             return;
         };
         let Ok(ring) = self.larger_ring(&link) else {
-            self.core.lock().no_ring = true;
+            self.stay_small();
             return;
         };
         let bytes = ring.bytes();
@@ -66,8 +69,15 @@ impl Connection {
             }
             // It has moved meanwhile, and the next attempt is for the other link.
             Ok(false) => {}
-            Err(_) => self.core.lock().no_ring = true,
+            Err(_) => self.stay_small(),
         }
+    }
+
+    /// Goes on with the first ring until something has changed.
+    fn stay_small(&self) {
+        self.send_bytes.store(self.first.bytes(), Relaxed);
+        self.rings.ctx.stats().ring(Way::Send, RingEvent::DEGRADED);
+        self.core.lock().no_ring = true;
     }
 
     /// A send ring of the wanted size, or the largest that there is memory for.

@@ -97,6 +97,8 @@ pub(super) struct RmbMemory {
     known: Atomic<bool>,
     /// The peer of the connection that had it has closed or aborted: it writes no more.
     last_word: Atomic<bool>,
+    /// So many bytes from its start have been written, if the peer has said so with its last word.
+    written: Atomic<u32>,
     /// Whether the key for each link is valid: one of the `KEY_` constants.
     keys: [Atomic<i32>; LINK_SLOTS],
     /// The region for each link, until that is taken apart. Lock level 4.
@@ -177,8 +179,10 @@ impl Rmb {
         self.memory.ring.bytes()
     }
 
-    /// The peer has closed or aborted the connection, and everything that it wrote has arrived. Any context.
-    pub(crate) fn peer_is_done(&self) {
+    /// The peer has closed or aborted the connection, and everything that it wrote has arrived: `written` bytes from the
+    /// start of the stream. Any context.
+    pub(crate) fn peer_is_done(&self, written: u32) {
+        self.memory.written.store(written, Relaxed);
         self.memory.last_word.store(true, Release);
     }
 
@@ -272,6 +276,7 @@ impl LinkGroup {
                 owner: Atomic::new(IN_USE),
                 known: Atomic::new(false),
                 last_word: Atomic::new(false),
+                written: Atomic::new(u32::MAX),
                 keys: [const { Atomic::new(KEY_OFF) }; LINK_SLOTS],
                 regions <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::rmb"),
             }),
@@ -590,8 +595,9 @@ impl LinkGroup {
     ///
     /// When it cannot be used again, for whatever reason.
     fn keep(self: &Arc<Self>, memory: &Arc<RmbMemory>) -> Result {
-        // Nobody can write any more who could before.
-        memory.ring.clear();
+        // Nobody can write any more who could before. What a peer has written without saying so may stay: the next
+        // connection is with the same one.
+        memory.ring.clear(memory.written.xchg(u32::MAX, Relaxed));
         // The keys are made valid and told to the peer now: the next connection waits for neither.
         self.validate(memory)?;
         if self.is_active() && self.conns() < AHEAD_BELOW && !self.handshake_tells() {

@@ -186,6 +186,29 @@ fn first_message_has_number_1_and_65535_is_followed_by_0() {
 }
 
 #[test]
+fn what_was_written_is_known_after_an_end_in_order_alone() {
+    let closed = |abort| ConnFlags {
+        closed: true,
+        abort,
+        ..ConnFlags::default()
+    };
+    let mut c = fresh();
+    let _ = c.on_cdc(&msg(1, 7, 0)).unwrap();
+    assert_eq!(c.written_by_peer(), u32::MAX);
+    let mut last = msg(2, 9, 0);
+    last.conn_flags = closed(false);
+    let mut aborted = c.clone();
+    let _ = c.on_cdc(&last).unwrap();
+    assert_eq!(c.written_by_peer(), 9);
+    // What has come for nobody does not count as arrived, but is there.
+    c.refuse(2);
+    assert_eq!(c.written_by_peer(), u32::MAX);
+    last.conn_flags = closed(true);
+    let _ = aborted.on_cdc(&last).unwrap();
+    assert_eq!(aborted.written_by_peer(), u32::MAX);
+}
+
+#[test]
 fn callers_cannot_take_more_than_there_is() {
     let mut c = fresh();
     assert_eq!(c.commit_write(SEND + 1), Err(OutOfRange));

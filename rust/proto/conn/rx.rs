@@ -214,6 +214,16 @@ impl Conn {
         self.request_abort();
     }
 
+    /// How many bytes from the start of our element the peer may have written, as far as is known: after an end in order,
+    /// what has arrived; otherwise all.
+    pub fn written_by_peer(&self) -> u32 {
+        let all = u32::MAX;
+        if !self.peer_close.closed || self.peer_close.abort || self.is_given_up() {
+            return all;
+        }
+        u32::try_from(self.arrived.get()).unwrap_or(all)
+    }
+
     /// Whether nothing counts any more that the peer says of data.
     pub const fn is_given_up(&self) -> bool {
         self.dead || self.want_close.abort
