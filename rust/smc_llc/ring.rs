@@ -69,6 +69,8 @@ pub(super) struct SendMemory {
     memcg: Option<MemCg>,
     /// The connection has let go of it.
     returned: Atomic<bool>,
+    /// Somebody has looked since, and found that no other connection wanted it.
+    rested: Atomic<bool>,
     /// The mapping for the device of each link, until that is taken apart. Lock level 4.
     #[pin]
     mapped: Mutex<[Option<Arc<Mapped>>; LINK_SLOTS]>,
@@ -333,6 +335,7 @@ impl LinkGroup {
                 ring,
                 memcg,
                 returned: Atomic::new(false),
+                rested: Atomic::new(false),
                 mapped <- new_mutex!([const { None }; LINK_SLOTS], "smc_llc::mapped"),
             }),
             GFP_KERNEL,
@@ -382,6 +385,7 @@ impl LinkGroup {
                 && MemCg::same(m.memcg.as_ref(), memcg)
         })?;
         memory.returned.store(false, Relaxed);
+        memory.rested.store(false, Relaxed);
         Some(memory.clone())
     }
 
@@ -416,6 +420,7 @@ impl LinkGroup {
         self.returned.store(0, Relaxed);
         let spares = if relief { 0 } else { SPARE_SENDS };
         let mut freed_sends = KVec::new();
+        let mut again = false;
         {
             let mut rings = self.rings.lock();
             let mut at = 0usize;
@@ -423,7 +428,11 @@ impl LinkGroup {
             while let Some(memory) = rings.sends.get(at) {
                 let keep = if memory.returned.load(Acquire) {
                     kept = kept.saturating_add(1);
-                    kept <= spares
+                    // A large one is made as fast as it is found, so that it does not wait for long.
+                    let large = memory.ring.bytes() > FIRST_BYTES;
+                    let rested = large && memory.rested.xchg(true, Relaxed);
+                    again |= large;
+                    kept <= spares && !rested
                 } else {
                     true
                 };
@@ -440,6 +449,10 @@ impl LinkGroup {
         }
         // What is still being sent from a ring keeps its mapping and its memory.
         drop(freed_sends);
+        if again {
+            // The clock has this looked after once more.
+            self.returned.add(1, Relaxed);
+        }
         self.tidy_rmbs();
         if relief {
             self.give_up_spares();
