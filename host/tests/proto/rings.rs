@@ -69,6 +69,19 @@ fn what_was_written_stays_where_it_is() {
 }
 
 #[test]
+fn what_goes_round_the_end_of_the_old_ring_is_found_there() {
+    let mut c = written(6);
+    let plan = c.plan_tx(true).unwrap();
+    let _ = c.tx_done(plan.token);
+    c.commit_write(5).unwrap();
+    c.switch_ring(ring(LARGE)).unwrap();
+    c.commit_write(2).unwrap();
+    let old = c.plan_tx(true).unwrap();
+    assert_eq!(places(&old), (true, vec![(6, 2), (0, 3)]));
+    assert_eq!(places(&c.plan_tx(true).unwrap()), (false, vec![(11, 2)]));
+}
+
+#[test]
 fn there_is_no_third_ring() {
     let mut c = written(3);
     c.switch_ring(ring(LARGE)).unwrap();
