@@ -257,7 +257,7 @@ struct Core {
     grown: Option<Arc<SendRing>>,
     /// There was no memory for a larger send ring; it is asked for again when room has come in the first one.
     no_ring: bool,
-    /// Something was written since the clock last ticked.
+    /// Something was written since somebody last looked whether the larger send ring is needed.
     sending: bool,
 }
 
@@ -708,8 +708,8 @@ impl ConnSink for Connection {
         self.leave_link(from);
     }
 
-    fn on_rest(&self, now: bool) {
-        self.shrink(now);
+    fn on_rest(&self) {
+        self.shrink();
     }
 
     fn on_tx_done(&self, cookie: u64, ok: bool) {

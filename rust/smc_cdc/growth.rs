@@ -105,9 +105,9 @@ impl Connection {
         Ok(true)
     }
 
-    /// Gives the larger send ring back if nothing was sent for a while, or memory is wanted (`now`), and nothing of it is
+    /// Gives the larger send ring back if nothing was written since this was called the last time, and nothing of it is
     /// needed any more. May sleep.
-    pub(super) fn shrink(&self, now: bool) {
+    pub(super) fn shrink(&self) {
         // A sender that holds the lock is sending.
         let Some(_one) = self.sender.try_lock() else {
             return;
@@ -121,7 +121,7 @@ impl Connection {
             let (Some(conn), Some(bound)) = (core.conn.as_mut(), core.bound.as_mut()) else {
                 return;
             };
-            if core.grown.is_none() || core::mem::take(&mut core.sending) && !now {
+            if core.grown.is_none() || core::mem::take(&mut core.sending) {
                 return;
             }
             let needed = conn.unfinished() > 0 || conn.posted() > 0;

@@ -229,6 +229,8 @@ pub(crate) struct LinkGroup {
     pub(super) returned: Atomic<i32>,
     /// Send rings of connections that have more than their first one.
     pub(super) grown: Atomic<i32>,
+    /// The clock has ticked since somebody looked after rings.
+    pub(super) ticked: Atomic<bool>,
     /// The memory of rings that no connection uses is to be given back.
     pub(super) relief: Atomic<bool>,
     /// Rings of the connections.
@@ -336,6 +338,7 @@ impl LinkGroup {
                 idle_since: Atomic::new(0),
                 returned: Atomic::new(0),
                 grown: Atomic::new(0),
+                ticked: Atomic::new(false),
                 relief: Atomic::new(false),
                 rings <- new_mutex!(Rings::new(), "smc_llc::rings"),
                 conns <- new_bh_lock!(table, "smc_llc::conns"),

@@ -400,6 +400,7 @@ impl LinkGroup {
     /// so.
     pub(super) fn tidy_some(self: &Arc<Self>) {
         if self.returned.load(Relaxed) > 0 || self.grown.load(Relaxed) > 0 {
+            self.ticked.store(true, Release);
             self.tidy_rings();
         }
     }
@@ -412,9 +413,10 @@ impl LinkGroup {
     /// Looks after rings that connections have let go of. The work item of [`tidy_rings`](Self::tidy_rings).
     pub(super) fn tidy(self: &Arc<Self>) {
         let relief = self.relief.xchg(false, Full);
-        if self.grown.load(Relaxed) > 0 {
+        let time = self.ticked.xchg(false, Full) || relief;
+        if time && self.grown.load(Relaxed) > 0 {
             for conn in self.each_conn() {
-                conn.on_rest(relief);
+                conn.on_rest();
             }
         }
         self.returned.store(0, Relaxed);
@@ -430,7 +432,7 @@ impl LinkGroup {
                     kept = kept.saturating_add(1);
                     // A large one is made as fast as it is found, so that it does not wait for long.
                     let large = memory.ring.bytes() > FIRST_BYTES;
-                    let rested = large && memory.rested.xchg(true, Relaxed);
+                    let rested = large && time && memory.rested.xchg(true, Relaxed);
                     again |= large;
                     kept <= spares && !rested
                 } else {

@@ -42,9 +42,9 @@ pub(crate) trait ConnSink: Send + Sync {
     /// another one. Runs in a work item and may sleep.
     fn on_move(&self, from: &Arc<Link>);
 
-    /// The clock has ticked, or memory is wanted (`now`): a connection that has not sent for a while gives the larger send
+    /// The clock has ticked, or memory is wanted: a connection that has not sent since the last time gives the larger send
     /// ring back. Runs in a work item and may sleep.
-    fn on_rest(&self, now: bool);
+    fn on_rest(&self);
 
     /// A slot has become free for this connection, which had asked for one in vain.
     fn on_slot(&self);
