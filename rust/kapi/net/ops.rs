@@ -100,7 +100,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// The data of the socket of an accepted connection. Its drop must not sleep.
     fn init_child(net: &NetNs, pending: &Self::Pending) -> impl PinInit<Self, Error>;
 
-    /// What lives as long as the descriptor of an accepted connection's socket.
+    /// What lives as long as the descriptor of an accepted connection's socket. Nothing can fail afterwards.
     fn attach_child(sk: &Sock<Self>, pending: Self::Pending) -> Result<Self::Attached>;
 
     /// The descriptor is closed: this is the last call. What lived as long as it is dropped next.
@@ -462,11 +462,13 @@ impl<T: SocketOps> Callbacks<T> {
         // SAFETY: The sock is fresh, of one of `T`'s kinds.
         let made = unsafe { Sock::initialise(sk, listener.family(), T::init_child(net, &pending)) };
         let outcome = made.and_then(|this| {
+            // First, as it may fail: what is attached to a connection is told of it, and then that has to be closed.
+            // SAFETY: The sock is complete, and the new descriptor has no user yet.
+            unsafe { this.enlist() }?;
             let attached = T::attach_child(this, pending)?;
-            // SAFETY: The new descriptor has no user yet.
-            unsafe { this.attach(attached) };
             // SAFETY: As above.
-            unsafe { this.enlist() }
+            unsafe { this.attach(attached) };
+            Ok(())
         });
         if let Err(err) = outcome {
             // SAFETY: The sock is ours; this drops the only reference.
