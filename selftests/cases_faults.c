@@ -313,7 +313,7 @@ static unsigned int first_fault(void)
 /* Whether the module has no more users than this: none of an attempt is left. */
 static bool few_users(void *arg)
 {
-	return module_refcount() <= *(int *)arg;
+	return module_refcount() <= *(long long *)arg;
 }
 
 static void each_fault(const struct flavour *f, unsigned int mode, void (*before)(void))
@@ -322,7 +322,7 @@ static void each_fault(const struct flavour *f, unsigned int mode, void (*before
 	int l = listen_at(f, SOCK_CLOEXEC | SOCK_NONBLOCK, &ss);
 	unsigned int port = addr_port(&ss), n = first_fault();
 	struct tally t = { 0 };
-	int users = module_refcount();
+	long long users = module_refcount();
 	bool fired;
 
 	must_work(f, l, port, mode);
@@ -345,7 +345,7 @@ static void each_fault(const struct flavour *f, unsigned int mode, void (*before
 			FAIL("without a fault %s: %s", o.what, strerrorname_np(o.err));
 		must_work(f, l, port, mode);
 		if (!busywait(20000, few_users, &users))
-			FAIL("the module has %d users, %d before (%s: %s)", module_refcount(), users,
+			FAIL("the module has %lld users, %lld before (%s: %s)", module_refcount(), users,
 			     o.whole ? mode_name(o.mode) : o.what, strerrorname_np(o.err) ?: "no error");
 	} while (more(n, fired));
 	close(l);
