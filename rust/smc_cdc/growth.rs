@@ -115,7 +115,7 @@ impl Connection {
         let Some(first) = RingSize::new(self.first.bytes()) else {
             return;
         };
-        let ring = {
+        let (grown, mapped) = {
             let mut core = self.core.lock();
             let core = &mut *core;
             let (Some(conn), Some(bound)) = (core.conn.as_mut(), core.bound.as_mut()) else {
@@ -130,12 +130,10 @@ impl Connection {
             }
             (core.grown.take(), bound.set_grown(None))
         };
-        if let (Some(grown), _) = &ring {
+        // The mapping goes before the ring, outside of the lock.
+        drop(mapped);
+        if let Some(grown) = grown {
             self.rings.give(Way::Send, grown.bytes());
         }
-        // The mapping goes before the ring, outside of the lock.
-        let (grown, mapped) = ring;
-        drop(mapped);
-        drop(grown);
     }
 }

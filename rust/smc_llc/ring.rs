@@ -135,8 +135,6 @@ pub(crate) struct SendRing {
     group: Arc<LinkGroup>,
     /// Another connection had it before.
     reused: bool,
-    /// The connection has it from its start.
-    first: bool,
 }
 
 impl SendRing {
@@ -168,7 +166,7 @@ impl SendRing {
 
 impl Drop for SendRing {
     fn drop(&mut self) {
-        if !self.first {
+        if self.memory.is_large() {
             self.group.grown.add(-1, Relaxed);
         }
         self.memory.returned.store(true, Release);
@@ -289,7 +287,7 @@ impl LinkGroup {
         link: &Link,
         memcg: Option<&MemCg>,
     ) -> Result<SendRing> {
-        self.make_send_ring(FIRST_BYTES, link, memcg, true)
+        self.make_send_ring(FIRST_BYTES, link, memcg)
     }
 
     /// Makes a send ring of the wanted size on the account of `memcg`, or smaller; look at its size. It is to be used on
@@ -306,7 +304,7 @@ impl LinkGroup {
     ) -> Result<SendRing> {
         let mut last = ENOMEM;
         for size in want.degrade() {
-            match self.make_send_ring(size.bytes(), link, memcg, false) {
+            match self.make_send_ring(size.bytes(), link, memcg) {
                 Ok(ring) => return Ok(ring),
                 Err(e) if e == gone() => return Err(e),
                 Err(e) => last = e,
@@ -321,11 +319,10 @@ impl LinkGroup {
         bytes: u32,
         link: &Link,
         memcg: Option<&MemCg>,
-        first: bool,
     ) -> Result<SendRing> {
         let pieces = link.max_pieces();
         if let Some(memory) = self.spare_send_ring(bytes, pieces, memcg) {
-            return Ok(self.send_handle(memory, true, first));
+            return Ok(self.send_handle(memory, true));
         }
         let layout = self.ctx().settings().layout();
         let ring = MemCg::charge(memcg, || Ring::new(bytes, pieces, layout))?;
@@ -346,24 +343,18 @@ impl LinkGroup {
         }
         rings.sends.push(memory.clone(), GFP_KERNEL)?;
         drop(rings);
-        Ok(self.send_handle(memory, false, first))
+        Ok(self.send_handle(memory, false))
     }
 
     /// The handle of a send ring.
-    fn send_handle(
-        self: &Arc<Self>,
-        memory: Arc<SendMemory>,
-        reused: bool,
-        first: bool,
-    ) -> SendRing {
-        if !first {
+    fn send_handle(self: &Arc<Self>, memory: Arc<SendMemory>, reused: bool) -> SendRing {
+        if memory.is_large() {
             self.grown.add(1, Relaxed);
         }
         SendRing {
             memory,
             group: self.clone(),
             reused,
-            first,
         }
     }
 
@@ -431,7 +422,7 @@ impl LinkGroup {
                 let keep = if memory.returned.load(Acquire) {
                     kept = kept.saturating_add(1);
                     // A large one is made as fast as it is found, so that it does not wait for long.
-                    let large = memory.ring.bytes() > FIRST_BYTES;
+                    let large = memory.is_large();
                     let rested = large && time && memory.rested.xchg(true, Relaxed);
                     again |= large;
                     kept <= spares && !rested
@@ -508,6 +499,11 @@ impl LinkGroup {
 }
 
 impl SendMemory {
+    /// Whether it is more than a connection has from its start.
+    fn is_large(&self) -> bool {
+        self.ring.bytes() > FIRST_BYTES
+    }
+
     /// The mapping for the link in a column.
     fn mapping(&self, column: usize) -> Option<Arc<Mapped>> {
         self.mapped.lock().get(column)?.clone()

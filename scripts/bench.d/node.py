@@ -216,10 +216,10 @@ class Node:
         """Ends perf; what it says, by function and by chain of callers."""
         self.profile_tell("stop")
         self.wait(self.profiler, 120)
-        common = ["perf", "report", "-i", PERF, "--stdio", "--no-children", "--percent-limit", "0.4"]
-        total = ["perf", "report", "-i", PERF, "--stdio", "--children", "--percent-limit", "0.4"]
+        report = ["perf", "report", "-i", PERF, "--stdio", "--percent-limit", "0.4"]
+        common = [*report, "--no-children"]
         return {
-            "total": self.run([*total, "-g", "none", "--sort", "sym"], limit=600),
+            "total": self.run([*report, "--children", "-g", "none", "--sort", "sym"], limit=600),
             "functions": self.run([*common, "-g", "none", "--sort", "sym"], limit=600),
             "tasks": self.run([*common, "-g", "none", "--sort", "comm"], limit=600),
             "callers": self.run([*common, "-g", "caller", "--sort", "sym"], limit=600),

@@ -146,12 +146,7 @@ impl World {
 
     fn post_plan(&mut self, s: usize, q: usize, plan: TxPlan, key: u32, base: u64) {
         self.verbs.qps[q].used += 1;
-        let sock = &self.socks[s];
-        let ring = if plan.from_before {
-            1 - sock.ring_now
-        } else {
-            sock.ring_now
-        };
+        let ring = self.socks[s].ring_of(&plan);
         let data = (plan.data_len() > 0).then_some((s, ring, plan, key, base));
         let mut message = plan.cdc.encode().to_vec();
         if let Some(short) = plan.short {
@@ -175,12 +170,7 @@ impl World {
         let conn = self.socks[s].conn.as_ref().unwrap();
         let p = conn.params();
         let sock = &self.socks[s];
-        let ring = if plan.from_before {
-            1 - sock.ring_now
-        } else {
-            sock.ring_now
-        };
-        let size = sock.rings[ring].len();
+        let size = sock.rings[sock.ring_of(plan)].len();
         for w in plan.writes() {
             assert!(w.len > 0 && (w.local + w.len) as usize <= size, "{plan:?}");
             assert!(w.remote + w.len <= p.peer_ring.get(), "{plan:?}");

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::proto::clc::{self, AcceptConfirm, Limits};
 use crate::proto::close::{Machine, SocketError, State};
-use crate::proto::conn::{Conn, Early};
+use crate::proto::conn::{Conn, Early, TxPlan};
 use crate::proto::group::RtokenIndex;
 use crate::proto::ids::Rkey;
 use crate::proto::size::RmbeSizeCode;
@@ -74,6 +74,7 @@ pub struct Sock {
     /// The peer's key as Accept names it, and on which link.
     pub peer_key: Option<(usize, Rkey)>,
     pub rmb: Option<usize>,
+    /// The send rings: the small one, and the larger one.
     pub rings: [Vec<u8>; 2],
     /// Which of them is the present one.
     pub ring_now: usize,
@@ -109,6 +110,15 @@ pub struct Sock {
 }
 
 impl Sock {
+    /// In which send ring the bytes of a new plan lie.
+    pub fn ring_of(&self, plan: &TxPlan) -> usize {
+        if plan.from_before {
+            1 - self.ring_now
+        } else {
+            self.ring_now
+        }
+    }
+
     /// Nothing of it is left but the account.
     pub fn is_over(&self) -> bool {
         self.machine.state() == State::Closed

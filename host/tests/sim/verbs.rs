@@ -13,7 +13,7 @@ use crate::proto::conn::TxPlan;
 
 /// A work request that the device has not carried out.
 pub struct Wr {
-    /// The connection whose bytes are written, and the key and address of the peer's element.
+    /// The connection whose bytes are written, its send ring, and the key and address of the peer's element.
     pub data: Option<(usize, usize, TxPlan, u32, u64)>,
     /// The message behind the writes.
     pub message: Vec<u8>,

@@ -50,9 +50,6 @@ impl Patience {
         exclusive: bool,
         mut cond: impl FnMut() -> Option<R>,
     ) -> Result<R> {
-        if let Some(ready) = cond() {
-            return Ok(ready);
-        }
         let mut entry = MaybeUninit::<bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
         // SAFETY: The entry is memory on this stack, which does not move before it is out of the queue below.
