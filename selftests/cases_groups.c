@@ -10,9 +10,6 @@
 
 #include "cases_links.h"
 
-/* Most of what a transfer carries each way. */
-#define MUCH (2u << 20)
-
 #define SYNCERR 0x04000000
 #define ERR_REGBUF 0x09990003
 

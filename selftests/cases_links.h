@@ -71,17 +71,26 @@ void count_no_packets(void);
 uint64_t seed(void);
 uint32_t dice(uint64_t *rng, uint32_t sides);
 
-/* A transfer both ways that goes on while something happens. */
+/* What a round of a transfer carries each way, in bytes. */
+#define MUCH (1u << 20)
+
+/*
+ * A transfer both ways that goes on, round after round, while something happens.
+ * At least one round begins after its end was asked for.
+ */
 struct transfer {
 	struct flow flows[2];
+	uint64_t round[2];	/* bytes to the server and to the client */
 	pthread_t thread;
 	uint64_t longest_us;	/* longest time in which nothing arrived */
-	volatile bool done;
+	volatile bool ending, done;
 };
 
+/* The bytes are those of one round. */
 void transfer_start(struct transfer *t, struct pair *p, uint64_t to_server, uint64_t to_client);
 /* Waits until so many more bytes have arrived, and notes the longest pause. */
 void transfer_wait(struct transfer *t, uint64_t more);
+/* Waits until the last round is over. */
 void transfer_end(struct transfer *t);
 
 #endif
