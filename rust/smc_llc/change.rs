@@ -37,12 +37,10 @@ use crate::{
         group::{
             judge_confirm_link,
             next_link_id,
-            respond,
             AddContext,
             AddEvent,
             Addition,
             Awaited,
-            Context,
             End,
             Exchange,
             FlowId,
@@ -51,7 +49,8 @@ use crate::{
             LinkState,
             Order,
             Say,
-            Via, //
+            Via,
+            WAIT_PRESSED_MS, //
         },
         ids::{
             Gid,
@@ -360,7 +359,8 @@ impl LinkGroup {
         if !Self::send_add_link(base, true, offer, &[], base) {
             return;
         }
-        let Outcome::Message(text) = self.await_answer(id, base, Deadline::after(TURN_MS)) else {
+        let (limit, pressed) = (Deadline::after(TURN_MS), Some(WAIT_PRESSED_MS));
+        let Outcome::Message(text) = self.await_answer(id, base, limit, pressed) else {
             return;
         };
         let taken = match Llc::decode(&text) {
@@ -428,13 +428,7 @@ impl LinkGroup {
             let Some(link) = state.link(column) else {
                 return;
             };
-            let ids = state.ids();
-            let context = Context {
-                role: self.role(),
-                link: column,
-                links: &ids,
-            };
-            let reply = respond(&msg, &mut state.table(), &context);
+            let reply = state.reply_to(&msg, column);
             (link, reply)
         };
         self.act_on(&link, reply);
@@ -624,8 +618,8 @@ impl LinkGroup {
                 Some(wait) if said => {
                     match self.await_pressed(adding.id, wait.limit_ms, wait.pressed_ms) {
                         Outcome::Message(text) => self.arrived(adding, &text),
-                        Outcome::LinkGone => AddEvent::LinkGone,
-                        Outcome::TimedOut => AddEvent::TimedOut,
+                        Outcome::Nothing => AddEvent::LinkGone,
+                        Outcome::TimedOut | Outcome::Pressed => AddEvent::TimedOut,
                         Outcome::Ended => AddEvent::Failed,
                     }
                 }

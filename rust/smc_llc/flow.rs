@@ -29,7 +29,10 @@ use super::{
     Deadline, //
 };
 use crate::{
-    kapi::rdma::Message,
+    kapi::{
+        rdma::Message,
+        sync::BhGuard, //
+    },
     proto::{
         clc::Extensions,
         group::{
@@ -107,8 +110,8 @@ impl Column {
 enum Got {
     /// The message that it waits for.
     Message(Text),
-    /// The link has gone on which that would have come.
-    LinkGone,
+    /// That does not come any more: the link has gone, or there was no memory to keep it.
+    Nothing,
 }
 
 /// Where a work item waits for what an exchange needs.
@@ -123,10 +126,12 @@ struct Mailbox {
 pub(super) enum Outcome {
     /// The message has come.
     Message(Text),
-    /// The link has gone on which it would have come.
-    LinkGone,
+    /// It does not come any more, because the link has gone or for want of memory: another question may be answered.
+    Nothing,
     /// It has not come in time.
     TimedOut,
+    /// It has not come, and a connection waits for the end of the exchange.
+    Pressed,
     /// The group ends.
     Ended,
 }
@@ -235,15 +240,21 @@ impl LlcState {
 
     /// The peer has given up the link that is being added, if it has this number: nothing is to be waited for. Says whether
     /// that is so.
-    fn give_up_added(&mut self, number: u8) -> bool {
+    fn give_up_numbered(&mut self, number: u8) -> bool {
         let added = self.adding.and_then(|n| self.columns.get(n)?.as_ref());
         let known = added.and_then(|column| column.link.known_id());
-        if known.is_none_or(|id| id.get() != number) {
+        known.is_some_and(|id| id.get() == number) && self.give_up_added()
+    }
+
+    /// The peer has given up the link that is being added, if there is one: nothing is to be waited for. Says whether
+    /// somebody was waiting.
+    fn give_up_added(&mut self) -> bool {
+        if self.adding.is_none() {
             return false;
         }
         match &mut self.change {
             Some(mailbox) if mailbox.got.is_none() => {
-                mailbox.got = Some(Got::LinkGone);
+                mailbox.got = Some(Got::Nothing);
                 true
             }
             _ => false,
@@ -377,6 +388,17 @@ impl LlcState {
         let _ = self.want_delete.push_within_capacity(what);
     }
 
+    /// What the core answers to a request that came on the link in this column.
+    pub(super) fn reply_to(&mut self, msg: &Llc<'_>, column: usize) -> LlcReply {
+        let ids = self.ids();
+        let context = Context {
+            role: self.role,
+            link: column,
+            links: &ids,
+        };
+        respond(msg, &mut self.table(), &context)
+    }
+
     /// The mailbox of an exchange.
     fn mailbox(&mut self, id: FlowId) -> Option<&mut Mailbox> {
         [&mut self.change, &mut self.keys]
@@ -465,12 +487,12 @@ impl LlcState {
         }
         if self.adding == Some(column) {
             if let Some(change) = &mut self.change {
-                change.got = Some(Got::LinkGone);
+                change.got = Some(Got::Nothing);
             }
         }
         for id in gone.into_iter().flatten() {
             if let Some(mailbox) = self.mailbox(id) {
-                mailbox.got = Some(Got::LinkGone);
+                mailbox.got = Some(Got::Nothing);
             }
         }
     }
@@ -522,53 +544,49 @@ impl LinkGroup {
         }
         match state.flows.arrived(&msg, link.column()) {
             Verdict::Deliver(id) => {
-                if let (Some(mailbox), Some(text)) = (state.mailbox(id), text(bytes)) {
-                    mailbox.got = Some(Got::Message(text));
+                if let Some(mailbox) = state.mailbox(id) {
+                    mailbox.got = Some(text(bytes).map_or(Got::Nothing, Got::Message));
                 }
                 drop(state);
                 self.llc_event.notify_all();
             }
             Verdict::Answer | Verdict::Terminate => {
-                let ids = state.ids();
-                let context = Context {
-                    role: self.role(),
-                    link: link.column(),
-                    links: &ids,
-                };
-                let reply = respond(&msg, &mut state.table(), &context);
-                drop(state);
-                self.act_on(link, reply);
+                self.answer(state, link, &msg);
             }
             Verdict::RefuseForNow => {
                 drop(state);
                 self.act_on(link, refuse_for_now(&msg));
             }
             Verdict::Start(kind) => {
-                let what = match &msg.body {
-                    Body::DeleteLink(m) => Some(What::Delete(*m, Some(link.column()))),
-                    _ => text(bytes).map(|text| match (self.role(), &msg.body) {
-                        (Role::Client, _) => What::Take(text, link.column()),
-                        (Role::Server, Body::ReqAddLink(_)) => {
-                            What::Offer(Some((text, link.column())))
-                        }
-                        (Role::Server, _) => What::Offer(None),
-                    }),
+                let kept = || text(bytes).map(|text| (text, link.column()));
+                let what = match (self.role(), &msg.body) {
+                    (_, Body::DeleteLink(m)) => What::Delete(*m, Some(link.column())),
+                    (Role::Server, Body::ReqAddLink(_)) => What::Offer(kept()),
+                    (Role::Server, _) => What::Offer(None),
+                    (Role::Client, _) => match kept() {
+                        Some((text, column)) => What::Take(text, column),
+                        // Without memory for it an offer is refused.
+                        None => return self.answer(state, link, &msg),
+                    },
                 };
-                if let Some(what) = what {
-                    state.start(kind, what);
-                }
+                state.start(kind, what);
                 drop(state);
                 self.look_after_links();
             }
             Verdict::Parked => {
-                if matches!(msg.body, Body::AddLink(_)) && self.role() == Role::Client {
-                    state.parked_offer = text(bytes).map(|text| (text, link.column()));
+                let given_up = match (self.role(), &msg.body) {
+                    // The server has no other offer under way.
+                    (Role::Client, Body::AddLink(_)) => state.give_up_added(),
+                    (_, Body::DeleteLink(m)) => state.give_up_numbered(m.link_num),
+                    _ => false,
+                };
+                if given_up {
+                    self.llc_event.notify_all();
                 }
-                if let Body::DeleteLink(m) = &msg.body {
-                    let given_up = state.give_up_added(m.link_num);
-                    drop(state);
-                    if given_up {
-                        self.llc_event.notify_all();
+                if let (Role::Client, Body::AddLink(_)) = (self.role(), &msg.body) {
+                    state.parked_offer = text(bytes).map(|text| (text, link.column()));
+                    if state.parked_offer.is_none() {
+                        self.answer(state, link, &msg);
                     }
                 }
             }
@@ -577,6 +595,13 @@ impl LinkGroup {
                 pr_debug!("llc message of group {:#x} dropped: {why:?}\n", self.id());
             }
         }
+    }
+
+    /// Answers a request as the core says. Any context.
+    fn answer(self: &Arc<Self>, mut state: BhGuard<'_, LlcState>, link: &Arc<Link>, msg: &Llc<'_>) {
+        let reply = state.reply_to(msg, link.column());
+        drop(state);
+        self.act_on(link, reply);
     }
 
     /// Does what the core answers. Any context.
@@ -716,7 +741,7 @@ impl LinkGroup {
         loop {
             match state.mailbox(id).and_then(|mailbox| mailbox.got.take()) {
                 Some(Got::Message(text)) => return Outcome::Message(text),
-                Some(Got::LinkGone) => return Outcome::LinkGone,
+                Some(Got::Nothing) => return Outcome::Nothing,
                 None => {}
             }
             if state.closed {
@@ -730,7 +755,7 @@ impl LinkGroup {
                 let rest = i64::from(most).saturating_sub(pressed);
                 match u32::try_from(rest) {
                     Ok(rest) if rest > 0 => left = left.min(msecs_to_jiffies(rest).max(1)),
-                    _ => return Outcome::TimedOut,
+                    _ => return Outcome::Pressed,
                 }
             }
             let _ = self.llc_event.wait_interruptible_timeout(&mut state, left);
@@ -777,15 +802,22 @@ impl LinkGroup {
     }
 
     /// Waits for what an exchange needs over the link `via`: for [`WAIT_MS`] since there was a sign of life on the link,
-    /// and until `limit` at most. In a work item.
+    /// until `limit` at most, and for `pressed_ms` at most from when a connection waits for the end of the exchange. In a
+    /// work item.
     ///
     /// The message that asks, and the one that answers, stand behind all data that was posted before them; on a slow
     /// wire that takes its time, and says nothing of the peer.
-    pub(super) fn await_answer(&self, id: FlowId, via: &Link, limit: Deadline) -> Outcome {
+    pub(super) fn await_answer(
+        &self,
+        id: FlowId,
+        via: &Link,
+        limit: Deadline,
+        pressed_ms: Option<u32>,
+    ) -> Outcome {
         loop {
             let before = via.signs_of_life();
             let left = limit.left_ms().clamp(WAIT_MS / 4, WAIT_MS);
-            match self.await_message(id, left) {
+            match self.await_pressed(id, left, pressed_ms) {
                 Outcome::TimedOut if limit.left().is_some() && via.signs_of_life() != before => {}
                 outcome => return outcome,
             }

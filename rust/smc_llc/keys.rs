@@ -69,7 +69,7 @@ type Others = [Option<Arc<Link>>; LINK_SLOTS];
 enum Told {
     /// The peer has answered.
     Answer(KeyAnswer),
-    /// The link has gone over which it was told: another one may do.
+    /// There is no answer because the link has gone over which it was told, or for want of memory: once more may do.
     Again,
 }
 
@@ -191,7 +191,8 @@ impl LinkGroup {
         }
     }
 
-    /// Asks over a link and waits for the answer, until `limit` at most; nothing when the link has gone before that.
+    /// Asks over a link and waits for the answer, until `limit` at most; nothing when the link has gone before that, or
+    /// the answer was lost for want of memory.
     fn ask(
         self: &Arc<Self>,
         id: FlowId,
@@ -213,10 +214,10 @@ impl LinkGroup {
                 Err(gone())
             };
         }
-        match self.await_answer(id, via, limit) {
+        match self.await_answer(id, via, limit, None) {
             Outcome::Message(text) => Ok(Some(text)),
-            Outcome::LinkGone => Ok(None),
-            Outcome::TimedOut => Err(ETIMEDOUT),
+            Outcome::Nothing => Ok(None),
+            Outcome::TimedOut | Outcome::Pressed => Err(ETIMEDOUT),
             Outcome::Ended => Err(gone()),
         }
     }

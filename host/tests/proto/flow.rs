@@ -112,7 +112,7 @@ fn requests_meet_every_situation_as_written_down() {
         (
             Role::Client,
             "add",
-            [un, uw, un, Parked, t, wr, Answer, un, Answer, Answer],
+            [un, Parked, un, Parked, t, wr, Answer, un, Answer, Answer],
         ),
         (
             Role::Client,
@@ -263,6 +263,20 @@ fn parked_wishes_come_back_deletions_first() {
     assert_eq!(f.finish(id), Some(Next::AddLink(Some(gids[0]))));
     assert!(f.is_idle());
     assert_eq!(f.changing_links(), None);
+}
+
+#[test]
+fn offer_right_after_a_link_was_confirmed_is_taken_up() {
+    // For the server the addition is over with the client's answer, which may be at work on its end for a moment more.
+    let mut c = Flows::new(Role::Client);
+    let id = c.begin(Exchange::AddLink).unwrap();
+    assert!(c.expect(id, awaits(Opcode::ConfirmLink, false, Some(0))));
+    let confirm = Body::ConfirmLink(confirm_link(1));
+    assert_eq!(request(&mut c, confirm), Verdict::Deliver(id));
+    let offer = Body::AddLink(add_link());
+    assert_eq!(request(&mut c, offer), Verdict::Parked);
+    assert_eq!(c.finish(id), Some(Next::AddLink(None)));
+    assert!(c.begin(Exchange::AddLink).is_ok());
 }
 
 #[test]

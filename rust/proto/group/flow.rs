@@ -327,7 +327,8 @@ impl Flows {
         match (self.role, self.links.map(|r| r.kind)) {
             // The client's keys may be under way; they are refused and told again later.
             (Role::Client, None) => Verdict::Start(Exchange::AddLink),
-            (_, Some(Exchange::AddLink)) => Verdict::Drop(Dropped::UnderWay),
+            // A server has one offer at a time: for it the last addition is over, whose end may be a moment away here.
+            (Role::Server, Some(Exchange::AddLink)) => Verdict::Drop(Dropped::UnderWay),
             (Role::Server, None) if self.keys.is_none() => Verdict::Start(Exchange::AddLink),
             _ => {
                 self.parked_add = Some(gid);
