@@ -551,7 +551,7 @@ static void option_socket_level_remembered(void)
 	} table[] = {
 		{ SO_REUSEADDR, 1 }, { SO_REUSEPORT, 1 }, { SO_KEEPALIVE, 1 },
 		{ SO_OOBINLINE, 1 }, { SO_PRIORITY, 3 }, { SO_RCVLOWAT, 100 },
-		{ SO_MARK, 7 }, { SO_KEEPALIVE, 0 },
+		{ SO_MARK, 7 }, { SO_KEEPALIVE, 0 }, { SO_BUSY_POLL, 50 },
 	};
 
 	for (enum kind_id k = SMC4; k <= INETSMC6; k++) {

@@ -505,6 +505,70 @@ static void receive_wait_ends_by_timeout_or_signal(void)
 	pair_close(&p);
 }
 
+static uint64_t cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000ull + ts.tv_nsec / 1000;
+}
+
+static void *send_later(void *arg)
+{
+	for (int i = 0; i < 10; i++) {
+		poll(NULL, 0, 30);
+		send_all(*(int *)arg, "x", 1);
+	}
+	return NULL;
+}
+
+/* Processor time of a reader of ten bytes that come one after the other. */
+static uint64_t reading(struct pair *p, int busy_us)
+{
+	pthread_t writer;
+	uint64_t used;
+	char c;
+
+	CHECK_OK(setsockopt(p->c, SOL_SOCKET, SO_BUSY_POLL, &busy_us, sizeof(busy_us)));
+	CHECK(!pthread_create(&writer, NULL, send_later, &p->s));
+	used = cpu_us();
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(recv(p->c, &c, 1, 0), 1);
+	used = cpu_us() - used;
+	pthread_join(writer, NULL);
+	return used;
+}
+
+/* SO_BUSY_POLL: a reader that looks for data before it sleeps, as long as it is told to. */
+static void busy_reader_looks_before_it_sleeps(void)
+{
+	struct pair p = smcr_pair(&v4);
+	struct timeval tv = { .tv_usec = 100000 };
+	uint64_t asleep = reading(&p, 0), briefly = reading(&p, 50), busy = reading(&p, 500000), start;
+	char c;
+
+	note("processor time asleep %llu us, looking for 50 us %llu us, for 500 ms %llu us",
+	     (unsigned long long)asleep, (unsigned long long)briefly, (unsigned long long)busy);
+	/* With one processor the writer has it as soon as it wakes, and so have many others. */
+	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
+		CHECK(busy > 3 * asleep && busy > 2 * briefly);
+	/* The other limits hold. */
+	CHECK_ERRNO(recv(p.c, &c, 1, MSG_DONTWAIT), EAGAIN);
+	CHECK_OK(setsockopt(p.c, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
+	start = now_us();
+	CHECK_ERRNO(recv(p.c, &c, 1, 0), EAGAIN);
+	note("a limit of 100 ms took %llu ms", (unsigned long long)(now_us() - start) / 1000);
+	CHECK(now_us() - start < 400000ull * slowness());
+	tv.tv_usec = 0;
+	CHECK_OK(setsockopt(p.c, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
+	catch_signal(SIGUSR1);
+	alarm_start(SIGUSR1, 50);
+	CHECK_ERRNO(recv(p.c, &c, 1, 0), EINTR);
+	alarm_stop();
+	exchange(&p, 100000, 100000);
+	pair_close(&p);
+}
+
 static void names_agree_on_both_sides(void)
 {
 	struct pair p = smcr_pair(&v4);
@@ -1588,6 +1652,7 @@ static const struct test_case cases[] = {
 	CASE(receive_flags_work),
 	CASE(peek_and_waitall_across_wrap_are_right),
 	CASE(receive_wait_ends_by_timeout_or_signal),
+	CASE(busy_reader_looks_before_it_sleeps),
 	CASE(names_agree_on_both_sides),
 	CASE(nonblocking_connect_and_epoll_see_connection),
 	CASE(data_before_accept_is_kept),

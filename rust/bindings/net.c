@@ -66,6 +66,23 @@ long smc_helper_sock_rcvtimeo(const struct sock *sk, bool noblock)
 	return sock_rcvtimeo(sk, noblock);
 }
 
+/* How long a read looks for data before it sleeps (SO_BUSY_POLL), in microseconds. */
+unsigned int smc_helper_sk_busy_us(const struct sock *sk)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	return READ_ONCE(sk->sk_ll_usec);
+#else
+	return 0;
+#endif
+}
+
+/* A pause between two looks; whether the processor may go on with them. */
+bool smc_helper_pause_looking(void)
+{
+	cpu_relax();
+	return !need_resched() && !signal_pending(current);
+}
+
 long smc_helper_sock_sndtimeo(const struct sock *sk, bool noblock)
 {
 	return sock_sndtimeo(sk, noblock);

@@ -266,6 +266,7 @@ fn receive(
                 .then_some(())
         });
     }
+    patience.look_first(sk.busy_us());
     let mut got: usize = 0;
     let outcome = loop {
         match conn.try_recv(msg.iter(), room.saturating_sub(got), mode) {

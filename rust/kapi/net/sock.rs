@@ -520,9 +520,7 @@ impl<T: SocketOps> Sock<T> {
         }
         // SAFETY: By the type invariant the sock is valid; a plain number, read without a lock.
         let time = unsafe { ptr::read_volatile(&raw const (*sk).sk_lingertime) };
-        Some(Patience {
-            jiffies: c_long::try_from(time).unwrap_or(c_long::MAX),
-        })
+        Some(Patience::of(c_long::try_from(time).unwrap_or(c_long::MAX)))
     }
 
     /// Makes this socket report the options of `tcp`, where the kernel's own code looks for them. May sleep.
@@ -610,18 +608,20 @@ impl<'a, T: SocketOps> Open<'a, T> {
 
     /// How long a read may wait.
     pub fn read_patience(&self, nonblocking: bool) -> Patience {
-        Patience {
-            // SAFETY: The sock is valid.
-            jiffies: unsafe { bindings::sock_rcvtimeo(self.as_raw(), nonblocking) },
-        }
+        // SAFETY: The sock is valid.
+        Patience::of(unsafe { bindings::sock_rcvtimeo(self.as_raw(), nonblocking) })
+    }
+
+    /// How long a read looks for data before it sleeps, in microseconds (`SO_BUSY_POLL`).
+    pub fn busy_us(&self) -> u32 {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_busy_us(self.as_raw()) }
     }
 
     /// How long a write or a connect may wait.
     pub fn write_patience(&self, nonblocking: bool) -> Patience {
-        Patience {
-            // SAFETY: The sock is valid.
-            jiffies: unsafe { bindings::sock_sndtimeo(self.as_raw(), nonblocking) },
-        }
+        // SAFETY: The sock is valid.
+        Patience::of(unsafe { bindings::sock_sndtimeo(self.as_raw(), nonblocking) })
     }
 
     /// Waits on the socket until `cond` gives something; `cond` may sleep.

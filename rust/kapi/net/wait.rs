@@ -8,7 +8,12 @@ use core::mem::MaybeUninit;
 
 use kernel::{
     ffi::c_long,
-    prelude::*, //
+    prelude::*,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 use smc_bindings as bindings;
 
@@ -16,18 +21,32 @@ use smc_bindings as bindings;
 #[derive(Clone, Copy)]
 pub struct Patience {
     /// What is left.
-    pub(super) jiffies: c_long,
+    jiffies: c_long,
+    /// For how many microseconds it looks again and again before it sleeps for the first time.
+    busy_us: u32,
 }
 
 impl Patience {
     /// None at all.
-    pub const NONE: Self = Self { jiffies: 0 };
+    pub const NONE: Self = Self::of(0);
+
+    /// As long as that.
+    pub(super) const fn of(jiffies: c_long) -> Self {
+        Self {
+            jiffies,
+            busy_us: 0,
+        }
+    }
 
     /// As long as `ms`.
     pub fn from_ms(ms: u32) -> Self {
         // SAFETY: A plain computation.
-        let jiffies: c_long = unsafe { bindings::msecs_to_jiffies(ms) };
-        Self { jiffies }
+        Self::of(unsafe { bindings::msecs_to_jiffies(ms) })
+    }
+
+    /// The next wait looks again and again for as long as `us` before it sleeps.
+    pub fn look_first(&mut self, us: u32) {
+        self.busy_us = us;
     }
 
     /// Whether nothing is left.
@@ -50,6 +69,9 @@ impl Patience {
         exclusive: bool,
         mut cond: impl FnMut() -> Option<R>,
     ) -> Result<R> {
+        if let Some(ready) = self.look(&mut cond) {
+            return Ok(ready);
+        }
         let mut entry = MaybeUninit::<bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
         // SAFETY: The entry is memory on this stack, which does not move before it is out of the queue below.
@@ -83,6 +105,41 @@ impl Patience {
             unsafe { bindings::remove_wait_queue(queue, entry) };
         }
         outcome
+    }
+
+    /// Looks for `cond` without sleep, once for a while at most: as long as the processor is wanted for nothing else.
+    fn look<R>(&mut self, cond: &mut impl FnMut() -> Option<R>) -> Option<R> {
+        let busy_us = core::mem::take(&mut self.busy_us);
+        if busy_us == 0 || self.is_over() {
+            return None;
+        }
+        let micros = i64::from(busy_us).min(self.micros());
+        let limit = Delta::from_micros(micros);
+        let began = Instant::<Monotonic>::now();
+        let found = loop {
+            let found = cond();
+            // SAFETY: A look at the current task and processor.
+            if found.is_some() || !unsafe { bindings::pause_looking() } {
+                break found;
+            }
+            if began.elapsed() >= limit {
+                break None;
+            }
+        };
+        if self.jiffies < c_long::MAX {
+            let spent = u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX);
+            let spent = Self::from_ms(spent).jiffies.min(self.jiffies);
+            self.jiffies = self.jiffies.saturating_sub(spent);
+        }
+        found
+    }
+
+    /// What is left, in microseconds; weeks at most.
+    fn micros(&self) -> i64 {
+        let jiffies = u32::try_from(self.jiffies).unwrap_or(u32::MAX);
+        // SAFETY: A plain computation.
+        let ms = unsafe { bindings::jiffies64_to_msecs(u64::from(jiffies)) };
+        i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX)
     }
 
     /// What a signal makes of a wait.
