@@ -302,9 +302,6 @@ static int smc_wake_leaving(struct wait_queue_entry *entry, unsigned int mode,
 	int woken;
 
 	get_task_struct(task);
-	/* As in woken_wake_function(). */
-	smp_mb();
-	entry->flags |= WQ_FLAG_WOKEN;
 	list_del_init_careful(&entry->entry);
 	woken = default_wake_function(&waker, mode, sync, key);
 	put_task_struct(task);
@@ -314,6 +311,19 @@ static int smc_wake_leaving(struct wait_queue_entry *entry, unsigned int mode,
 void smc_helper_init_wait_leaving(struct wait_queue_entry *entry)
 {
 	init_wait_func(entry, smc_wake_leaving);
+}
+
+/*
+ * Sleeps as long as the entry is queued. Whether it is, is looked at after the state was set, and the waker takes it out
+ * before it looks at the state: one of the two sees the other.
+ */
+long smc_helper_wait_queued(struct wait_queue_entry *entry, long timeout)
+{
+	set_current_state(TASK_INTERRUPTIBLE);
+	if (!list_empty_careful(&entry->entry))
+		timeout = schedule_timeout(timeout);
+	__set_current_state(TASK_RUNNING);
+	return timeout;
 }
 
 bool smc_helper_wait_is_queued(struct wait_queue_entry *entry)
@@ -328,6 +338,8 @@ void smc_helper_add_wait_as(wait_queue_head_t *queue,
 		add_wait_queue_exclusive(queue, entry);
 	else
 		add_wait_queue(queue, entry);
+	/* Who has something to tell looks for waiters without the lock: whatever is looked at now is looked at later. */
+	smp_mb();
 }
 
 void smc_helper_init_waitqueue_func_entry(struct wait_queue_entry *entry,

@@ -94,10 +94,8 @@ impl Patience {
             if unsafe { bindings::current_signal_pending() } {
                 break Err(self.interrupted());
             }
-            // CAST: A small constant.
-            let mode = bindings::TASK_INTERRUPTIBLE;
-            // SAFETY: The entry is queued, or was until it was woken, and was made for this function.
-            self.jiffies = unsafe { bindings::wait_woken(entry, mode, self.jiffies) };
+            // SAFETY: The entry was made for this, and is queued or was until it was woken.
+            self.jiffies = unsafe { bindings::wait_queued(entry, self.jiffies) };
         };
         // SAFETY: The entry was initialised above.
         if unsafe { bindings::wait_is_queued(entry) } {
