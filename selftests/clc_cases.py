@@ -296,6 +296,25 @@ def clc_silent_peers_hold_up_nobody():
     listener.close()
 
 
+def clc_more_silent_peers_than_the_backlog_hold_up_nobody():
+    listener = listening()
+    # Two have their handshake, and two more wait in TCP's queue, the other peer among them.
+    listener.listen(1)
+    port = listener.getsockname()[1]
+    silent = [Tcp(7700 + number) for number in range(3)]
+    for one in silent:
+        one.connect(port)
+    peer = Tcp(7800)
+    peer.connect(port)
+    peer.send(proposal(OTHER))
+    assert diagnosis_of(peer.message(DECLINE)) == NOUEID
+    for one in silent:
+        assert not one.there() & (FIN | RST), "it was answered when the silent ones were given up"
+        one.close()
+    peer.close()
+    listener.close()
+
+
 def is_held_back(first, second, want):
     """Whether the first one's message is not there when that of the second one comes, which was made later."""
     second.message(want)

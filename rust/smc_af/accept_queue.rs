@@ -69,6 +69,13 @@ use super::{
 /// How long after the TCP listener could not give a connection it is asked again.
 const RETRY: Delta = Delta::from_millis(50);
 
+/// After so many milliseconds a handshake no longer takes the place of another connection: its peer may be silent, and that
+/// is nothing to others.
+const LATE_MS: u32 = 500;
+
+/// So many of them at most.
+const MOST_LATE: usize = 128;
+
 /// How an accepted connection goes on.
 pub(super) enum Way {
     /// By TCP.
@@ -425,18 +432,24 @@ impl AcceptQueue {
     }
 
     /// Whether another connection may come, which is counted then; if not, notes that one may be waiting.
-    fn has_room(&self) -> bool {
+    fn has_room(self: &Arc<Self>) -> bool {
         let mut queue = self.queue.lock();
+        let late = queue.handshakes.iter().filter(|h| h.is_late()).count();
         let here = queue
             .ready
             .len()
             .saturating_add(queue.handshakes.len())
+            .saturating_sub(late.min(MOST_LATE))
             .saturating_add(queue.deferred.len())
             .saturating_add(queue.coming);
         queue.stalled = here > queue.backlog;
         let room = !queue.stalled && !queue.closed;
         if room {
             queue.coming = queue.coming.saturating_add(1);
+        } else if !queue.closed && late < queue.handshakes.len() {
+            // Under the lock, and not when the listener has gone: nobody would stop the timer.
+            let soon = msecs_to_jiffies(LATE_MS);
+            HANDSHAKES.enqueue_delayed::<AcceptQueue, 1>(self.clone(), soon);
         }
         room
     }
@@ -473,6 +486,7 @@ impl AcceptQueue {
                 tcp,
                 setup,
                 waker,
+                since: Instant::now(),
             }),
             GFP_KERNEL,
         )?;
@@ -570,6 +584,11 @@ impl AcceptQueue {
             queue.deferred.iter().map(Deferred::left_ms).min(),
             queue.closed,
         ) {
+            let left = if queue.stalled {
+                left.min(LATE_MS)
+            } else {
+                left
+            };
             cancel_delayed::<AcceptQueue, 1>(self);
             HANDSHAKES.enqueue_delayed::<AcceptQueue, 1>(self.clone(), msecs_to_jiffies(left));
         }
@@ -665,6 +684,15 @@ pub(super) struct Handshake {
     setup: Setup,
     /// Whom the connection will wake.
     waker: Arc<SockWaker>,
+    /// Since when it goes on.
+    since: Instant<Monotonic>,
+}
+
+impl Handshake {
+    /// Whether it takes so long that its place is another connection's.
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= Delta::from_millis(i64::from(LATE_MS))
+    }
 }
 
 kernel::impl_has_work! {
