@@ -35,6 +35,10 @@ use kernel::{
         Mutex,
         SetOnce, //
     },
+    time::{
+        Instant,
+        Monotonic, //
+    },
     workqueue::DelayedWork, //
 };
 
@@ -255,8 +259,8 @@ struct Core {
     wants_room: bool,
     /// The send ring in use, unless it is the first one.
     grown: Option<Arc<SendRing>>,
-    /// There was no memory for a larger send ring; it is asked for again when room has come in the first one.
-    no_ring: bool,
+    /// When a larger send ring could not be had: it is asked for again a while later, or on another link.
+    no_ring: Option<Instant<Monotonic>>,
     /// Something was written since somebody last looked whether the larger send ring is needed.
     sending: bool,
 }
@@ -353,7 +357,7 @@ impl Connection {
                     nodelay: false,
                     wants_room: false,
                     grown: None,
-                    no_ring: false,
+                    no_ring: None,
                     sending: false,
                 }, "Connection::core"),
                 waker <- new_bh_lock!(Some(waker), "Connection::waker"),

@@ -347,12 +347,19 @@ static struct pair pair_of(const char *cgroup)
 	return p;
 }
 
+/* Connections of a side that got no memory for a send ring of the wanted size. */
+static long long degraded(enum side side)
+{
+	return number_of("ip netns exec %s \"${SMC_UNLOAD%%/*}/smc-top\" --prometheus | sed -n 's/^smc_send_ring_degraded_total //p'",
+			 ns_of(side));
+}
+
 static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 {
 	enum { RING = 524288 };
 	struct smc_rs_info info;
 	struct pair p, q, out;
-	long long before, used, little;
+	long long before, used, little, small[2];
 	unsigned int bytes;
 
 	if (sh("test -e " CGROUPS "/cgroup.procs || mount -t cgroup2 none " CGROUPS " 2>/dev/null") ||
@@ -368,6 +375,12 @@ static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 	CHECK_EQ(info_of(out.c).rmb, RING);
 	before = charged();
 	CHECK(before < RING);
+	/* Its rings are nobody's, whoever sends first. */
+	enter_cgroup("smctest");
+	used = charged_with(&out, 300000) - before;
+	enter_cgroup("");
+	note("somebody else's connection: %lld bytes are charged", used);
+	CHECK(used < RING / 2);
 	p = pair_of("smctest");
 	CHECK_EQ(info_of(p.c).lgr_id, info_of(out.c).lgr_id);
 	used = charged() - before;
@@ -382,6 +395,9 @@ static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 	little = before + 3 * RING;
 	if (!busywait(10000, little_charged, &little))
 		FAIL("%lld bytes are still charged", charged() - before);
+	for (enum side side = CLIENT; side <= SERVER; side++)
+		small[side] = degraded(side);
+	CHECK(small[CLIENT] >= 0 && small[SERVER] >= 0);
 	exchange(&p, 100000, 100000);
 
 	/*
@@ -391,7 +407,13 @@ static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 	CHECK_EQ(sh("echo $(($(cat " CGROUPS "/smctest/memory.current) + %d)) >" CGROUPS "/smctest/memory.max",
 		    RING), 0);
 	q = pair_of("smctest");
-	exchange(&q, 100000, 100000);
+	exchange(&q, 500000, 500000);
+	/* A connection counts once, however often it asks. */
+	for (enum side side = CLIENT; side <= SERVER; side++) {
+		small[side] = degraded(side) - small[side];
+		note("%lld connections of side %d got no send ring as large as wanted", small[side], side);
+		CHECK(small[side] <= 2);
+	}
 	CHECK_EQ(smc_info(q.c, &info), 0);
 	bytes = info.mode == SMC_RS_MODE_SMCR ? info.rmb + info.sndbuf + info_of(q.s).rmb + info_of(q.s).sndbuf : 0;
 	note("at the limit: %s, rings of %u bytes", info.mode == SMC_RS_MODE_SMCR ? "RDMA" : "TCP", bytes);

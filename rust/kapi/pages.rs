@@ -26,6 +26,8 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
+use super::memcg::MemCg;
+
 /// The smallest piece of a ring that has several: 16 KiB.
 const MIN_PIECE_SHIFT: u32 = 14;
 
@@ -74,10 +76,17 @@ impl Ring {
     ///
     /// Pieces are of 16 KiB to 4 MiB; a ring smaller than that has one. For large ones there is no reclaim and no warning.
     ///
+    /// The memory goes to the account of `memcg`; without one to nobody's, whichever task this is.
+    ///
     /// # Errors
     ///
     /// `EINVAL` for a size that no ring has; `ENOMEM` when there is no memory in so few pieces.
-    pub fn new(bytes: u32, max_pieces: usize, layout: Layout) -> Result<Arc<Self>> {
+    pub fn new(
+        bytes: u32,
+        max_pieces: usize,
+        layout: Layout,
+        memcg: Option<&MemCg>,
+    ) -> Result<Arc<Self>> {
         if !bytes.is_power_of_two() || bytes < 1 << MIN_RING_SHIFT {
             return Err(EINVAL);
         }
@@ -87,7 +96,17 @@ impl Ring {
         let fitting = |shift: &u32| {
             count(*shift) <= max_pieces && (layout != Layout::Whole || count(*shift) == 1)
         };
-        let try_one = |shift: u32| Self::in_pieces(bytes, shift, count(shift)).ok();
+        let account = if memcg.is_some() {
+            bindings::GFP_KERNEL_ACCOUNT
+        } else {
+            bindings::GFP_KERNEL
+        };
+        let try_one = |shift: u32| {
+            MemCg::charge(memcg, || {
+                Self::in_pieces(bytes, shift, count(shift), account)
+            })
+            .ok()
+        };
         let ring = match layout {
             Layout::Whole | Layout::Mixed => shifts.rev().filter(fitting).find_map(try_one),
             Layout::Pieces => shifts.filter(fitting).find_map(try_one),
@@ -95,23 +114,21 @@ impl Ring {
         Ok(Arc::new(ring.ok_or(ENOMEM)?, GFP_KERNEL)?)
     }
 
-    /// Allocates `count` pieces of `1 << shift` bytes.
-    fn in_pieces(bytes: u32, shift: u32, count: usize) -> Result<Self> {
+    /// Allocates `count` pieces of `1 << shift` bytes, with these flags and some more.
+    fn in_pieces(bytes: u32, shift: u32, count: usize, flags: bindings::gfp_t) -> Result<Self> {
         let mut ring = Self {
             pieces: KVec::with_capacity(count, GFP_KERNEL)?,
             piece_shift: shift,
             bytes,
         };
-        let mut flags = bindings::GFP_KERNEL_ACCOUNT
-            | bindings::__GFP_ZERO
-            | bindings::__GFP_COMP
-            | bindings::__GFP_NOWARN;
+        let flags = flags | bindings::__GFP_ZERO | bindings::__GFP_COMP | bindings::__GFP_NOWARN;
         // Neither the machine nor a cgroup at its limit is to kill a program for a ring.
-        flags |= if shift > MIN_PIECE_SHIFT {
-            bindings::__GFP_NORETRY
-        } else {
-            bindings::__GFP_RETRY_MAYFAIL
-        };
+        let flags = flags
+            | if shift > MIN_PIECE_SHIFT {
+                bindings::__GFP_NORETRY
+            } else {
+                bindings::__GFP_RETRY_MAYFAIL
+            };
         let order = shift.saturating_sub(u32::try_from(PAGE_SHIFT)?);
         for _ in 0..count {
             // SAFETY: The flags allow sleeping, which the caller may.
@@ -282,11 +299,11 @@ mod tests {
     #[test]
     fn only_sizes_of_rings_are_allocated() -> Result {
         for bytes in [0, 1, 1024, 2048, 5000, (1 << 14) + 1, 3 << 14, u32::MAX] {
-            assert!(matches!(Ring::new(bytes, 64, Layout::Mixed), Err(e) if e == EINVAL));
+            assert!(matches!(Ring::new(bytes, 64, Layout::Mixed, None), Err(e) if e == EINVAL));
         }
-        assert!(matches!(Ring::new(1 << 14, 0, Layout::Mixed), Err(e) if e == ENOMEM));
+        assert!(matches!(Ring::new(1 << 14, 0, Layout::Mixed, None), Err(e) if e == ENOMEM));
         for shift in 12..20 {
-            let ring = Ring::new(1 << shift, 64, Layout::Mixed)?;
+            let ring = Ring::new(1 << shift, 64, Layout::Mixed, None)?;
             assert_eq!(ring.bytes(), 1 << shift);
             assert!(ring.pieces() <= 64);
             assert_eq!(
@@ -299,7 +316,7 @@ mod tests {
 
     #[test]
     fn layouts_differ_in_their_pieces() -> Result {
-        let pieces = |layout, max| Ring::new(1 << 18, max, layout).map(|ring| ring.pieces());
+        let pieces = |layout, max| Ring::new(1 << 18, max, layout, None).map(|ring| ring.pieces());
         assert_eq!(pieces(Layout::Whole, 64)?, 1);
         assert_eq!(pieces(Layout::Pieces, 64)?, 16);
         // No smaller than the device can do with.
@@ -307,7 +324,7 @@ mod tests {
         assert_eq!(pieces(Layout::Pieces, 1)?, 1);
         assert!(pieces(Layout::Mixed, 64)? <= 16);
         // There are no pieces of 8 MiB.
-        assert!(matches!(Ring::new(1 << 23, 64, Layout::Whole), Err(e) if e == ENOMEM));
+        assert!(matches!(Ring::new(1 << 23, 64, Layout::Whole, None), Err(e) if e == ENOMEM));
         Ok(())
     }
 

@@ -12,6 +12,11 @@ use kernel::{
         atomic::Relaxed,
         Arc, //
     },
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    },
 };
 
 use super::{
@@ -33,10 +38,14 @@ use crate::{
     },
 };
 
+/// How long a connection goes on with its first ring before it asks again for a larger one.
+const PAUSE: Delta = Delta::from_secs(1);
+
 impl Core {
     /// Whether a larger send ring can be asked for.
     pub(super) fn may_grow(&self) -> bool {
-        self.grown.is_none() && !self.no_ring && self.bound.is_some()
+        let later = |since: Instant<Monotonic>| since.elapsed() >= PAUSE;
+        self.grown.is_none() && self.no_ring.is_none_or(later) && self.bound.is_some()
     }
 
     /// Whether something that is written has room, be it in a larger ring.
@@ -46,8 +55,8 @@ impl Core {
 }
 
 impl Connection {
-    /// Takes a larger send ring into use. Whatever comes of it, the same call need not be made again before something
-    /// has changed. Called by the one sender; may sleep.
+    /// Takes a larger send ring into use. Whatever comes of it, the same call need not be made again for a while, unless
+    /// the connection has moved. Called by the one sender; may sleep.
     pub(super) fn grow(&self) {
         let link = {
             let core = self.core.lock();
@@ -56,9 +65,9 @@ impl Connection {
         let Some(link) = link else {
             return;
         };
-        let Ok(ring) = self.larger_ring(&link) else {
-            self.stay_small();
-            return;
+        let ring = match self.larger_ring(&link) {
+            Ok(ring) => ring,
+            Err(why) => return self.stay_small(why),
         };
         let bytes = ring.bytes();
         let (reused, degraded) = (ring.is_reused(), bytes < self.most.bytes());
@@ -69,15 +78,18 @@ impl Connection {
             }
             // It has moved meanwhile, and the next attempt is for the other link.
             Ok(false) => {}
-            Err(_) => self.stay_small(),
+            Err(why) => self.stay_small(why),
         }
     }
 
-    /// Goes on with the first ring until something has changed.
-    fn stay_small(&self) {
-        self.send_bytes.store(self.first.bytes(), Relaxed);
-        self.rings.ctx.stats().ring(Way::Send, RingEvent::DEGRADED);
-        self.core.lock().no_ring = true;
+    /// Goes on with the first ring for a while. A connection is counted once for which there is no memory; where the link
+    /// or the group goes nothing is known of that.
+    fn stay_small(&self, why: Error) {
+        let small = self.first.bytes();
+        if why != ENOTCONN && self.send_bytes.xchg(small, Relaxed) != small {
+            self.rings.ctx.stats().ring(Way::Send, RingEvent::DEGRADED);
+        }
+        self.core.lock().no_ring = Some(Instant::now());
     }
 
     /// A send ring of the wanted size, or the largest that there is memory for.

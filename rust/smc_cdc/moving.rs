@@ -149,6 +149,7 @@ impl Connection {
                 (Some(peer), Some(region)) => Some(peer.over(region)),
                 _ => None,
             };
+            core.no_ring = None;
             if let Some(first) = core.conn.as_mut().and_then(Conn::begin_failover) {
                 to.link.post_move(slot, &first.encode());
             }

@@ -184,7 +184,6 @@ impl Connection {
         self.tell_error(said.error);
         push |= said.push;
         let room = effects.freed > 0 || effects.urgent_read;
-        core.no_ring &= !room;
         let writable = room && core::mem::take(&mut core.wants_room);
         Then {
             readable: effects.arrived > 0 || effects.urgent.is_some() || end,

@@ -257,7 +257,6 @@ impl Connection {
                 conn.tx_failed(token)
             };
             let news = effects.freed > 0 || effects.drained;
-            core.no_ring &= !news;
             // Nobody is woken who does not wait: that would cost a switch of tasks for each message.
             let writable = news && core::mem::take(&mut core.wants_room);
             (effects, core.is_over(), writable)

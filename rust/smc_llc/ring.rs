@@ -78,8 +78,10 @@ pub(super) struct SendMemory {
 
 /// All rings of a group; the lock around it is level 4.
 pub(super) struct Rings {
-    /// RMBs, in use or spare.
+    /// RMBs, in use or not.
     pub(super) rmbs: KVec<Arc<RmbMemory>>,
+    /// Those of them that wait for the next connection, which are few.
+    pub(super) spares: KVec<Arc<RmbMemory>>,
     /// How often RMBs were taken off the list.
     removals: u32,
     /// Send rings.
@@ -93,6 +95,7 @@ impl Rings {
     pub(super) fn new() -> Self {
         Self {
             rmbs: KVec::new(),
+            spares: KVec::new(),
             removals: 0,
             sends: KVec::new(),
             closed: false,
@@ -325,7 +328,7 @@ impl LinkGroup {
             return Ok(self.send_handle(memory, true));
         }
         let layout = self.ctx().settings().layout();
-        let ring = MemCg::charge(memcg, || Ring::new(bytes, pieces, layout))?;
+        let ring = Ring::new(bytes, pieces, layout, memcg)?;
         let memcg = memcg.cloned();
         let memory = Arc::pin_init(
             pin_init!(SendMemory {
@@ -465,7 +468,7 @@ impl LinkGroup {
         };
         let sends = rings.sends.iter().filter(|m| m.returned.load(Relaxed));
         let sends = sends.map(|memory| memory.ring.bytes());
-        let rmbs = rings.rmbs.iter().map(|memory| memory.spare_bytes());
+        let rmbs = rings.spares.iter().map(|memory| memory.bytes());
         let add = |sum: u64, bytes: u32| sum.saturating_add(u64::from(bytes));
         sends.fold(rmbs.fold(0, add), add)
     }
@@ -484,6 +487,7 @@ impl LinkGroup {
         let (rmbs, sends) = {
             let mut rings = self.rings.lock();
             rings.closed = true;
+            rings.spares.clear();
             (
                 core::mem::replace(&mut rings.rmbs, KVec::new()),
                 core::mem::replace(&mut rings.sends, KVec::new()),

@@ -44,7 +44,8 @@ use crate::{
         group::{
             needs_delete,
             Rtoken,
-            LINK_SLOTS, //
+            LINK_SLOTS,
+            MAX_RTOKENS, //
         },
         ids::{
             Rkey,
@@ -60,6 +61,10 @@ const RMB_PIECES: usize = 64;
 
 /// RMBs that a group keeps for its next connections.
 const SPARE_RMBS: usize = 16;
+
+/// Most RMBs of a group: those of all connections that it can have, and as many that the peer is still asked to forget.
+/// One that takes its time for that, or never answers, gets no more of them.
+const MOST_RMBS: usize = 2 * MAX_RTOKENS;
 
 /// With fewer connections than this the peer is told the keys of spare RMBs ahead. Each takes a place in its table,
 /// which has one for every connection.
@@ -128,14 +133,6 @@ impl RmbMemory {
     /// Remembers that the peer knows the keys and has to be told to forget them; says whether it knew before.
     pub(super) fn mark_known(&self) -> bool {
         self.known.xchg(true, Full)
-    }
-
-    /// Bytes that can be given back.
-    pub(super) fn spare_bytes(&self) -> u32 {
-        match self.owner.load(Relaxed) {
-            SPARE => self.bytes(),
-            _ => 0,
-        }
     }
 
     /// Whether a connection has let go of it.
@@ -245,18 +242,14 @@ impl LinkGroup {
         memcg: Option<&MemCg>,
     ) -> Result<Option<Rmb>> {
         let memory = {
-            let rings = self.rings.lock();
-            let found = rings.rmbs.iter().find(|m| {
-                m.size == size
-                    && m.owner.load(Acquire) == SPARE
-                    && MemCg::same(m.memcg.as_ref(), memcg)
-            });
-            let Some(memory) = found else {
+            let mut rings = self.rings.lock();
+            let fits = |m: &Arc<RmbMemory>| m.size == size && MemCg::same(m.memcg.as_ref(), memcg);
+            let Some(at) = rings.spares.iter().position(fits) else {
                 return Ok(None);
             };
-            // The lock is held, so that nobody else takes it.
+            let memory = rings.spares.remove(at).map_err(|_| EINVAL)?;
             memory.owner.store(IN_USE, Relaxed);
-            memory.clone()
+            memory
         };
         let rmb = self.rmb_handle(memory, true);
         self.validate(&rmb.memory)?;
@@ -265,8 +258,11 @@ impl LinkGroup {
 
     /// Makes an RMB of exactly this size.
     fn make_rmb(self: &Arc<Self>, size: RmbeSizeCode, memcg: Option<&MemCg>) -> Result<Rmb> {
+        if self.rings.lock().rmbs.len() >= MOST_RMBS {
+            return Err(ENOMEM);
+        }
         let layout = self.ctx().settings().layout();
-        let ring = MemCg::charge(memcg, || Ring::new(size.bytes(), RMB_PIECES, layout))?;
+        let ring = Ring::new(size.bytes(), RMB_PIECES, layout, memcg)?;
         let memcg = memcg.cloned();
         let memory = Arc::pin_init(
             pin_init!(RmbMemory {
@@ -482,8 +478,12 @@ impl LinkGroup {
             }
         }
         for some in known.chunks(super::keys::KEYS_AT_ONCE) {
-            // Without an answer the keys are made invalid all the same; a peer that still writes breaks the link.
-            let _ = self.withdraw_keys(some);
+            // Without an answer the keys are made invalid all the same, and the others are not asked for: a peer that still
+            // writes breaks the link.
+            if self.withdraw_keys(some).is_err() {
+                self.doubt();
+                return;
+            }
         }
     }
 
@@ -519,13 +519,7 @@ impl LinkGroup {
     /// `ENOMEM`.
     fn renew(self: &Arc<Self>, memories: &[Arc<RmbMemory>]) -> Result<KVec<bool>> {
         let mut kept = KVec::with_capacity(memories.len(), GFP_KERNEL)?;
-        let mut spare = self
-            .rings
-            .lock()
-            .rmbs
-            .iter()
-            .filter(|m| m.owner.load(Relaxed) == SPARE)
-            .count();
+        let mut spare = self.rings.lock().spares.len();
         for memory in memories {
             let worn = (0..LINK_SLOTS)
                 .filter_map(|column| memory.region(column))
@@ -606,22 +600,29 @@ impl LinkGroup {
             let taken = self.tell_key(memory, None)?;
             memory.known.store(taken, Release);
         }
+        let mut rings = self.rings.lock();
+        if rings.is_closed() {
+            return Err(gone());
+        }
+        rings.spares.push(memory.clone(), GFP_KERNEL)?;
         memory.owner.store(SPARE, Release);
         Ok(())
     }
 
     /// Frees the spare RMBs and has the peer forget their keys. In a work item.
     pub(super) fn give_up_spares(self: &Arc<Self>) {
-        let mut spares = KVec::new();
-        self.rings.lock().remove_rmbs(|memory| {
-            // The lock is held, so that nobody else takes it.
-            let spare = memory.owner.load(Acquire) == SPARE
-                && spares.push(memory.clone(), GFP_KERNEL).is_ok();
-            if spare {
-                memory.owner.store(IN_USE, Relaxed);
-            }
-            spare
-        });
+        let spares = {
+            let mut rings = self.rings.lock();
+            let spares = core::mem::replace(&mut rings.spares, KVec::new());
+            rings.remove_rmbs(|memory| {
+                let spare = memory.owner.load(Relaxed) == SPARE;
+                if spare {
+                    memory.owner.store(IN_USE, Relaxed);
+                }
+                spare
+            });
+            spares
+        };
         self.forget_at_peer(&spares);
         for memory in &spares {
             // When that fails the link ends, and the key with it.
