@@ -66,8 +66,11 @@ static long long kernel_memory(void)
 	char name[64];
 	long long kb, sum = 0;
 
-	/* A kernel that keeps what was freed for a while, to watch it, gives that back as well. */
-	sh("for cache in /sys/kernel/slab/*/shrink; do echo 1 >$cache; done 2>/dev/null");
+	/*
+	 * A kernel that keeps what was freed for a while, to watch it, gives that back as well; what
+	 * waits until nobody reads it is freed in between.
+	 */
+	sh("for round in 1 2 3; do for cache in /sys/kernel/slab/*/shrink; do echo 1 >$cache; done 2>/dev/null; sleep 1; done");
 	CHECK(f);
 	while (fscanf(f, "%63s %lld%*[^\n]", name, &kb) == 2)
 		for (size_t i = 0; i < ARRAY_SIZE(names); i++)

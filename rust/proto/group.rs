@@ -63,8 +63,10 @@ pub use link::{
     LinkActions,
     LinkEvent,
     LinkState,
+    Signs,
     Silence,
     WrongLinkState,
+    STUCK_MS,
     TEST_ANSWER_MS, //
 };
 pub use topology::{

@@ -54,6 +54,7 @@ use crate::{
             Rtoken,
             RtokenEntry,
             RtokenTable,
+            Signs,
             Silence,
             Verdict,
             LINK_SLOTS,
@@ -144,6 +145,18 @@ pub(super) struct Started {
     pub(super) what: What,
 }
 
+/// A server's offer of a link that waits for its turn.
+struct ParkedOffer {
+    /// The message.
+    text: Text,
+    /// Column of the link on which it came, and on which the answer is awaited.
+    column: usize,
+    /// That link's number.
+    link: Option<LinkId>,
+    /// How long the server waits for the answer.
+    until: Deadline,
+}
+
 /// What an exchange that changes links is about.
 pub(super) enum What {
     /// Server: a further link, which the client may have asked for by this message, on the link in this column.
@@ -183,7 +196,7 @@ pub(super) struct LlcState {
     /// An exchange that waits for the work item.
     started: Option<Started>,
     /// A server's offer that waits for its turn.
-    parked_offer: Option<(Text, usize)>,
+    parked_offer: Option<ParkedOffer>,
     /// Ends of links that are wanted here. It has room for [`MOST_DELETES`].
     want_delete: KVec<DeleteLink>,
     /// A further link is wanted: a server offers one, a client asks for it.
@@ -443,10 +456,12 @@ impl LlcState {
                 (Exchange::DeleteLink, What::Delete(m, over))
             }
             Some(Next::AddLink(_)) => {
-                let what = match (self.role, self.parked_offer.take()) {
-                    (Role::Client, Some((text, column))) => What::Take(text, column),
-                    (Role::Client, None) => return,
-                    (Role::Server, _) => What::Offer(None),
+                let what = match self.role {
+                    Role::Server => What::Offer(None),
+                    Role::Client => match self.take_parked() {
+                        Some(offer) => What::Take(offer.text, offer.column),
+                        None => return,
+                    },
                 };
                 (Exchange::AddLink, what)
             }
@@ -454,6 +469,14 @@ impl LlcState {
         if let Some(id) = self.begin(kind) {
             self.started = Some(Started { id, what });
         }
+    }
+
+    /// The server's offer that has waited for its turn, if the server still waits for the answer to it.
+    fn take_parked(&mut self) -> Option<ParkedOffer> {
+        let offer = self.parked_offer.take()?;
+        let link = self.link(offer.column)?;
+        let still = link.known_id() == offer.link && offer.until.left().is_some();
+        still.then_some(offer)
     }
 
     /// What the work item has to go on with: what the peer began, else what is wanted here and has its turn.
@@ -584,7 +607,12 @@ impl LinkGroup {
                     self.llc_event.notify_all();
                 }
                 if let (Role::Client, Body::AddLink(_)) = (self.role(), &msg.body) {
-                    state.parked_offer = text(bytes).map(|text| (text, link.column()));
+                    state.parked_offer = text(bytes).map(|text| ParkedOffer {
+                        text,
+                        column: link.column(),
+                        link: link.known_id(),
+                        until: Deadline::after(WAIT_MS),
+                    });
                     if state.parked_offer.is_none() {
                         self.answer(state, link, &msg);
                     }
@@ -848,8 +876,12 @@ impl LinkGroup {
             let heard = link.last_heard.load(Acquire);
             let tested = link.test_sent.load(Acquire);
             let ago = |then: i64| u64::try_from(now.saturating_sub(then)).unwrap_or(0);
-            let tested = (tested > heard).then(|| ago(tested));
-            match judge_silence(ago(heard), tested, idle_ms) {
+            let signs = Signs {
+                heard: ago(heard),
+                tested: (tested > heard).then(|| ago(tested)),
+                stuck: link.send.lock().stuck_ms(now),
+            };
+            match judge_silence(signs, idle_ms) {
                 Silence::Fine => {}
                 Silence::Lost => link.broken(Cause::Silence),
                 Silence::Test => link.ask_whether_there(now),

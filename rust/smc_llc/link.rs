@@ -126,7 +126,7 @@ pub(crate) struct PeerLink {
     pub(crate) mtu: MtuCode,
 }
 
-/// The parts of the hardware that only sleeping code touches; the lock around it is level 3.
+/// The parts of the hardware that only sleeping code touches; the lock around it is level 3b.
 struct Hardware {
     /// The protection domain, until it is taken apart.
     domain: Option<Arc<Pd>>,
@@ -150,7 +150,7 @@ enum Stage {
 ///
 /// # Locking
 ///
-/// `hardware` is level 3, `send` level 7 (docs/locking.md).
+/// `hardware` is level 3b, `send` level 7 (docs/locking.md).
 #[pin_data]
 pub(crate) struct Link {
     /// Its group. The group's column of the link makes this a circle, which the end of the link breaks.

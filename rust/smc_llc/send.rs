@@ -90,6 +90,10 @@ pub(super) struct SendQueue {
     backlog: KVec<[u8; llc::LEN]>,
     /// How many times something that was posted has arrived.
     delivered: u32,
+    /// What that was when it was last seen to change, or nothing was under way.
+    seen: u32,
+    /// When that was, on the group's clock.
+    seen_at: i64,
 }
 
 /// Slots for a queue that has none yet.
@@ -113,6 +117,8 @@ impl SendQueue {
             pending: KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?,
             backlog: KVec::with_capacity(LLC_BACKLOG, GFP_KERNEL)?,
             delivered: 0,
+            seen: 0,
+            seen_at: 0,
         })
     }
 
@@ -172,6 +178,18 @@ impl SendQueue {
     /// How many times something that was posted has arrived, as far as it goes into a number.
     pub(super) fn delivered(&self) -> u32 {
         self.delivered
+    }
+
+    /// For how many milliseconds nothing has arrived of what is under way; nothing if nothing is. To be called every second
+    /// or so, with the time on the group's clock.
+    pub(super) fn stuck_ms(&mut self, now: i64) -> Option<u64> {
+        let under_way = |slot: &Use| !matches!(slot, Use::Free | Use::Taken);
+        let waits = self.slots.iter().any(under_way);
+        if !waits || self.seen != self.delivered {
+            self.seen = self.delivered;
+            self.seen_at = now;
+        }
+        waits.then(|| u64::try_from(now.saturating_sub(self.seen_at)).unwrap_or(0))
     }
 
     /// Whether a slot for a chain is free.

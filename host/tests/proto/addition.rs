@@ -284,21 +284,51 @@ fn requests_to_end_a_link_are_judged_by_role() {
 
 #[test]
 fn silence_is_tested_and_then_ends_the_link() {
-    for (heard, tested, idle, want) in [
-        (0, None, 30_000, Silence::Fine),
-        (29_999, None, 30_000, Silence::Fine),
-        (30_000, None, 30_000, Silence::Test),
-        (999, None, 1_000, Silence::Fine),
-        (1_000, None, 1_000, Silence::Test),
-        (30_000, Some(0), 30_000, Silence::Fine),
-        (90_000, Some(TEST_ANSWER_MS), 30_000, Silence::Fine),
-        (90_000, Some(TEST_ANSWER_MS + 1), 30_000, Silence::Lost),
+    let late = TEST_ANSWER_MS + 1;
+    for (heard, tested, stuck, idle, want) in [
+        (0, None, None, 30_000, Silence::Fine),
+        (29_999, None, None, 30_000, Silence::Fine),
+        (30_000, None, None, 30_000, Silence::Test),
+        (999, None, None, 1_000, Silence::Fine),
+        (1_000, None, None, 1_000, Silence::Test),
+        (30_000, Some(0), None, 30_000, Silence::Fine),
+        (90_000, Some(TEST_ANSWER_MS), None, 30_000, Silence::Fine),
+        (90_000, Some(late), None, 30_000, Silence::Lost),
         // Never asked by the clock; a question for another reason is judged all the same.
-        (u64::MAX, None, 0, Silence::Fine),
-        (90_000, Some(TEST_ANSWER_MS + 1), 0, Silence::Lost),
+        (u64::MAX, None, None, 0, Silence::Fine),
+        (90_000, Some(late), None, 0, Silence::Lost),
+        // The question waits behind data, some of which arrives.
+        (30_000, None, Some(10), 30_000, Silence::Test),
+        (
+            90_000,
+            Some(50_000),
+            Some(TEST_ANSWER_MS),
+            30_000,
+            Silence::Fine,
+        ),
+        (90_000, Some(50_000), Some(late), 30_000, Silence::Lost),
+        // What arrived before the question says nothing of it.
+        (
+            90_000,
+            Some(TEST_ANSWER_MS),
+            Some(50_000),
+            30_000,
+            Silence::Fine,
+        ),
+        (90_000, Some(late), Some(50_000), 30_000, Silence::Lost),
+        // Nothing arrives, whatever the peer says meanwhile, and whether it is asked or not.
+        (0, None, Some(STUCK_MS), 30_000, Silence::Fine),
+        (0, None, Some(STUCK_MS + 1), 30_000, Silence::Lost),
+        (0, None, Some(STUCK_MS + 1), 0, Silence::Lost),
+        (0, Some(1), Some(STUCK_MS + 1), 0, Silence::Lost),
     ] {
-        let got = judge_silence(heard, tested, idle);
-        assert_eq!(got, want, "{heard} {tested:?} {idle}");
+        let signs = Signs {
+            heard,
+            tested,
+            stuck,
+        };
+        let got = judge_silence(signs, idle);
+        assert_eq!(got, want, "{signs:?} {idle}");
     }
     // The server decides who joins, so it must be the first to end an idle group.
     for seconds in [0, 1, 10, 86_400] {

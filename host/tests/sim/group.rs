@@ -646,8 +646,12 @@ impl World {
             if link.state != LinkState::Active {
                 continue;
             }
-            let tested = link.tested.map(|t| (now - t) / 1000);
-            let verdict = judge_silence((now - link.heard) / 1000, tested, 30_000);
+            let signs = Signs {
+                heard: (now - link.heard) / 1000,
+                tested: link.tested.map(|t| (now - t) / 1000),
+                stuck: None,
+            };
+            let verdict = judge_silence(signs, 30_000);
             match verdict {
                 Silence::Fine => {}
                 Silence::Test => {

@@ -238,7 +238,8 @@ impl<H: QpEvents> Qp<H, Rtr> {
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_RTS,
             // 4.096 µs × 2^16, and seven attempts: a dead path is noticed after some two seconds. Software devices take
-            // a count of 7 as endless.
+            // a count of 7 as endless. Where the peer offers no receive buffer every device asks without end: a busy peer
+            // is not lost for it, and the group's clock notices one that never offers any.
             timeout: 16,
             retry_cnt: 6,
             rnr_retry: 7,

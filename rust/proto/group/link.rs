@@ -4,8 +4,14 @@
 
 use crate::proto::ids::Role;
 
-/// How long the answer to that may take.
+/// How long the answer to TEST LINK may take.
 pub const TEST_ANSWER_MS: u64 = 2_000;
+
+/// How long what was posted may stay under way without any of it arriving.
+///
+/// A path that is dead fails sooner, by its retries. This is for a peer that offers no receive buffer: the device asks
+/// it again without end, and its other messages may show that it lives.
+pub const STUCK_MS: u64 = 60_000;
 
 /// How much longer a client keeps a group without a connection than a server: longer than a handshake, so that the
 /// client does not end a group that the server, who decides whether a new one may join, has just chosen.
@@ -32,15 +38,32 @@ pub enum Silence {
     Lost,
 }
 
-/// Judges the silence on a link: how long ago something came, and how long ago a test was sent that
-/// nothing has followed since. After `idle_ms` without a word the peer is asked whether it is there; never, if that
-/// is zero.
-pub const fn judge_silence(heard_ms_ago: u64, tested_ms_ago: Option<u64>, idle_ms: u64) -> Silence {
-    match tested_ms_ago {
-        Some(ms) if ms > TEST_ANSWER_MS => Silence::Lost,
-        Some(_) => Silence::Fine,
-        None if idle_ms > 0 && heard_ms_ago >= idle_ms => Silence::Test,
-        None => Silence::Fine,
+/// What a link shows of its peer; all in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// How long ago something came from it.
+    pub heard: u64,
+    /// How long ago it was asked whether it is there, if it has not been heard of since.
+    pub tested: Option<u64>,
+    /// How long ago something that was posted has arrived there, if more is under way.
+    pub stuck: Option<u64>,
+}
+
+/// Judges the silence on a link. After `idle_ms` without a word the peer is asked whether it is there; never, if that is
+/// zero.
+///
+/// The question stands behind all that was posted before it: as long as some of that arrives, the answer is waited for.
+pub const fn judge_silence(signs: Signs, idle_ms: u64) -> Silence {
+    let unanswered = match (signs.tested, signs.stuck) {
+        (Some(tested), Some(stuck)) if stuck < tested => Some(stuck),
+        (tested, _) => tested,
+    };
+    match (unanswered, signs.stuck) {
+        (Some(ms), _) if ms > TEST_ANSWER_MS => Silence::Lost,
+        (_, Some(ms)) if ms > STUCK_MS => Silence::Lost,
+        (Some(_), _) => Silence::Fine,
+        (None, _) if idle_ms > 0 && signs.heard >= idle_ms => Silence::Test,
+        (None, _) => Silence::Fine,
     }
 }
 
