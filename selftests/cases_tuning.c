@@ -290,6 +290,30 @@ static void unused_rings_go_when_memory_is_short(void)
 		FAIL("an idle group stays");
 }
 
+static bool has_moved(void *arg)
+{
+	struct pair *p = arg;
+
+	return strcmp(info_of(p->c).ib_name, device(CLIENT, 0)) && strcmp(info_of(p->s).ib_name, device(SERVER, 0));
+}
+
+/* Nobody sends, no port goes down, and the packets of the one path are lost: the clock asks. */
+static void dead_path_of_an_idle_connection_is_noticed(void)
+{
+	struct pair p = linked_pair();
+	uint64_t start = now_us();
+
+	CHECK(!strcmp(info_of(p.c).ib_name, device(CLIENT, 0)));
+	settings("smcr_testlink_time", 1);
+	lose_packets(SERVER, 0, "udp dport 4791");
+	if (!busywait(30000, has_moved, &p))
+		FAIL("the connection is still on %s and %s", info_of(p.c).ib_name, info_of(p.s).ib_name);
+	note("it has moved after %llu ms", (unsigned long long)(now_us() - start) / 1000);
+	lose_no_packets();
+	exchange(&p, 100000, 100000);
+	pair_close(&p);
+}
+
 #define CGROUPS "/sys/fs/cgroup"
 
 /* Puts this process into a memory cgroup; into the topmost one without a name. */
@@ -439,6 +463,7 @@ static void rings_are_charged_to_the_cgroup_of_the_socket(void)
 static const struct test_case tuning_cases[] = {
 	CASE_LIMIT(idle_group_lingers_as_long_as_set, 120),
 	CASE_LIMIT(idle_link_is_tested_as_often_as_set, 120),
+	CASE_LIMIT(dead_path_of_an_idle_connection_is_noticed, 120),
 	CASE_LIMIT(extensions_are_those_that_both_want, 120),
 	CASE_LIMIT(limits_of_a_group_are_the_lesser_ones, 120),
 	CASE_LIMIT(queues_are_as_long_as_set, 120),
