@@ -82,6 +82,8 @@ pub(super) struct Rings {
     pub(super) rmbs: KVec<Arc<RmbMemory>>,
     /// Those of them that wait for the next connection, which are few.
     pub(super) spares: KVec<Arc<RmbMemory>>,
+    /// Size and account of the one that a connection got last, where such are made ahead.
+    pub(super) like: Option<(RmbeSizeCode, Option<MemCg>)>,
     /// How often RMBs were taken off the list.
     removals: u32,
     /// Send rings.
@@ -96,6 +98,7 @@ impl Rings {
         Self {
             rmbs: KVec::new(),
             spares: KVec::new(),
+            like: None,
             removals: 0,
             sends: KVec::new(),
             closed: false,
@@ -452,6 +455,8 @@ impl LinkGroup {
         self.tidy_rmbs();
         if relief {
             self.give_up_spares();
+        } else {
+            self.make_spares();
         }
     }
 
@@ -488,6 +493,7 @@ impl LinkGroup {
             let mut rings = self.rings.lock();
             rings.closed = true;
             rings.spares.clear();
+            rings.like = None;
             (
                 core::mem::replace(&mut rings.rmbs, KVec::new()),
                 core::mem::replace(&mut rings.sends, KVec::new()),

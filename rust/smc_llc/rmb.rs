@@ -66,6 +66,12 @@ const SPARE_RMBS: usize = 16;
 /// One that takes its time for that, or never answers, gets no more of them.
 const MOST_RMBS: usize = 2 * MAX_RTOKENS;
 
+/// RMBs that are made for the next connections where their keys have to be told by an exchange.
+const AHEAD_RMBS: usize = 2;
+
+/// So much may be under way on a link while a key is told ahead.
+const QUIET: usize = 4;
+
 /// With fewer connections than this the peer is told the keys of spare RMBs ahead. Each takes a place in its table,
 /// which has one for every connection.
 const AHEAD_BELOW: u32 = 128;
@@ -222,12 +228,16 @@ impl LinkGroup {
         memcg: Option<&MemCg>,
     ) -> Result<Rmb> {
         if let Some(rmb) = self.spare_rmb(want, memcg)? {
+            self.make_ahead(&rmb);
             return Ok(rmb);
         }
         let mut last = ENOMEM;
         for size in want.degrade() {
             match self.make_rmb(size, memcg) {
-                Ok(rmb) => return Ok(rmb),
+                Ok(rmb) => {
+                    self.make_ahead(&rmb);
+                    return Ok(rmb);
+                }
                 Err(e) if e == gone() => return Err(e),
                 Err(e) => last = e,
             }
@@ -258,6 +268,14 @@ impl LinkGroup {
 
     /// Makes an RMB of exactly this size.
     fn make_rmb(self: &Arc<Self>, size: RmbeSizeCode, memcg: Option<&MemCg>) -> Result<Rmb> {
+        let memory = self.make_memory(size, memcg)?;
+        let rmb = self.rmb_handle(memory, false);
+        self.validate(&rmb.memory)?;
+        Ok(rmb)
+    }
+
+    /// Makes the memory of an RMB, without a key.
+    fn make_memory(&self, size: RmbeSizeCode, memcg: Option<&MemCg>) -> Result<Arc<RmbMemory>> {
         if self.rings.lock().rmbs.len() >= MOST_RMBS {
             return Err(ENOMEM);
         }
@@ -285,9 +303,62 @@ impl LinkGroup {
             }
             rings.rmbs.push(memory.clone(), GFP_KERNEL)?;
         }
-        let rmb = self.rmb_handle(memory, false);
-        self.validate(&rmb.memory)?;
-        Ok(rmb)
+        Ok(memory)
+    }
+
+    /// The next connection will want such an RMB as this one has got: where that needs an exchange it is made ready
+    /// before, soon.
+    fn make_ahead(self: &Arc<Self>, like: &Rmb) {
+        if !self.tells_ahead() {
+            return;
+        }
+        let few = {
+            let mut rings = self.rings.lock();
+            rings.like = Some((like.memory.size, like.memory.memcg.clone()));
+            rings.spares.len() < AHEAD_RMBS
+        };
+        if few {
+            self.tidy_rings();
+        }
+    }
+
+    /// Makes such RMBs as the next connections will want. In a work item.
+    pub(super) fn make_spares(self: &Arc<Self>) {
+        let missing = {
+            let rings = self.rings.lock();
+            AHEAD_RMBS.saturating_sub(rings.spares.len())
+        };
+        for _ in 0..missing {
+            let like = self.rings.lock().like.clone();
+            let Some((size, memcg)) = like.filter(|_| self.tells_ahead()) else {
+                return;
+            };
+            if !self.is_quiet() {
+                // The clock has this looked after once more.
+                self.returned.add(1, Relaxed);
+                return;
+            }
+            // Where there is no memory for it the next connection gets what there is then.
+            let Ok(memory) = self.make_memory(size, memcg.as_ref()) else {
+                return;
+            };
+            if self.keep(&memory).is_err() {
+                self.drop_rmb(&memory);
+                return;
+            }
+        }
+    }
+
+    /// Whether the peer is told keys before a connection needs them.
+    fn tells_ahead(&self) -> bool {
+        self.is_active() && (1..AHEAD_BELOW).contains(&self.conns()) && !self.handshake_tells()
+    }
+
+    /// Whether keys can be told ahead now without being in the way: what is told stands behind all that was posted, and a
+    /// connection whose key has to be told waits for its turn behind that.
+    fn is_quiet(&self) -> bool {
+        self.links()
+            .all(|link| link.send.lock().under_way() <= QUIET)
     }
 
     /// The handle of an RMB.
@@ -594,7 +665,7 @@ impl LinkGroup {
         memory.ring.clear(memory.written.xchg(u32::MAX, Relaxed));
         // The keys are made valid and told to the peer now: the next connection waits for neither.
         self.validate(memory)?;
-        if self.is_active() && self.conns() < AHEAD_BELOW && !self.handshake_tells() {
+        if self.tells_ahead() && self.is_quiet() {
             // Before it is told: a link that comes meanwhile gets a key as well.
             memory.known.store(true, Release);
             let taken = self.tell_key(memory, None)?;

@@ -180,11 +180,16 @@ impl SendQueue {
         self.delivered
     }
 
+    /// How much was posted and has not arrived.
+    pub(super) fn under_way(&self) -> usize {
+        let posted = |slot: &&Use| !matches!(slot, Use::Free | Use::Taken);
+        self.slots.iter().filter(posted).count()
+    }
+
     /// For how many milliseconds nothing has arrived of what is under way; nothing if nothing is. To be called every second
     /// or so, with the time on the group's clock.
     pub(super) fn stuck_ms(&mut self, now: i64) -> Option<u64> {
-        let under_way = |slot: &Use| !matches!(slot, Use::Free | Use::Taken);
-        let waits = self.slots.iter().any(under_way);
+        let waits = self.under_way() > 0;
         if !waits || self.seen != self.delivered {
             self.seen = self.delivered;
             self.seen_at = now;
