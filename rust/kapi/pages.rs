@@ -293,7 +293,7 @@ mod tests {
 
     /// Four pieces of 16 KiB.
     fn four_pieces() -> Result<Ring> {
-        Ring::in_pieces(1 << 16, MIN_PIECE_SHIFT, 4)
+        Ring::in_pieces(1 << 16, MIN_PIECE_SHIFT, 4, bindings::GFP_KERNEL)
     }
 
     #[test]
