@@ -189,6 +189,7 @@ fn rdma() -> Vec<Vec<u8>> {
         direct: true,
         client_gid: gid,
         rtokens: MovedRtokens::new(&moved),
+        ..Extension::default()
     });
     let mut rkey = ConfirmRkey::single(Rkey(9), Vaddr(0x9000));
     rkey.others = 1;

@@ -121,6 +121,27 @@ impl Opcode {
     }
 }
 
+/// How a peer writes and reads the two numbers of version 2 that Linux has in the order of its machine: the length of a
+/// message, and how many tokens an ADD LINK has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// Network order.
+    #[default]
+    Network,
+    /// Reverse: Linux on a machine of that kind.
+    Little,
+}
+
+impl ByteOrder {
+    /// That of the sender of a message of the ordinary length, by its length field. Version 1 has no such numbers.
+    pub fn of_sender(bytes: &[u8]) -> Self {
+        match *bytes {
+            [first, low, 0, ..] if first & V2_BITS != 0 && usize::from(low) == LEN => Self::Little,
+            _ => Self::Network,
+        }
+    }
+}
+
 /// What the first byte of a received SEND says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demux {

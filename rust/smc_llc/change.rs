@@ -60,6 +60,7 @@ use crate::{
         llc::{
             AddLink,
             Body,
+            ByteOrder,
             ConfirmLink,
             DeleteLink,
             Extension,
@@ -396,11 +397,13 @@ impl LinkGroup {
         if via.group().version() == Version::V1 {
             return Self::ask_or_answer(via, server, Body::AddLink(m));
         }
+        let order = via.group().llc.lock().peer_order;
         let body = Body::AddLink(AddLink {
             ext: Some(Extension {
                 direct: old.is_direct(),
                 client_gid: old.peer().map_or(Gid::ZERO, |peer| peer.gid),
                 rtokens: MovedRtokens::new(keys),
+                order,
             }),
             ..m
         });
@@ -644,7 +647,10 @@ impl LinkGroup {
                 None => AddEvent::Failed,
             },
             Body::ConfirmLink(m) => match self.confirmed(adding, m) {
-                Ok(()) => AddEvent::Confirmed,
+                Ok(()) => {
+                    self.llc.lock().peer_order = ByteOrder::of_sender(text);
+                    AddEvent::Confirmed
+                }
                 Err(why) => {
                     adding.why = why;
                     AddEvent::Failed

@@ -69,6 +69,7 @@ use crate::{
         llc::{
             self,
             Body,
+            ByteOrder,
             DeleteLink,
             Llc, //
         },
@@ -203,6 +204,8 @@ pub(super) struct LlcState {
     pub(super) want_add: bool,
     /// A link could not be offered because links that go had all columns.
     pub(super) lacks_column: bool,
+    /// How the peer writes the numbers whose order is that of its machine.
+    pub(super) peer_order: ByteOrder,
     /// GIDs of the peer, as far as it has told them.
     pub(super) peer_gids: [Option<Gid>; PEER_GIDS],
     /// Server: the client of a first contact may be waiting for an offer.
@@ -242,6 +245,7 @@ impl LlcState {
             want_delete: KVec::with_capacity(MOST_DELETES, GFP_KERNEL)?,
             want_add: false,
             lacks_column: false,
+            peer_order: ByteOrder::Network,
             peer_gids: [None; PEER_GIDS],
             owes_offer: false,
             failures: 0,

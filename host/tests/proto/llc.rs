@@ -109,6 +109,7 @@ fn table() -> Vec<(&'static str, Llc<'static>, bool)> {
         direct: true,
         client_gid: GID_B,
         rtokens: MovedRtokens::new(&MOVED),
+        order: ByteOrder::Network,
     });
     let delete = DeleteRkey {
         rkeys: Rkeys::new(&RKEYS),
@@ -506,6 +507,7 @@ fn list_lengths_are_bounded_when_written() {
         direct: false,
         client_gid: GID_A,
         rtokens: MovedRtokens::new(&moved),
+        order: ByteOrder::Network,
     });
     let full = Llc::request(Version::V2, Body::AddLink(a));
     assert_eq!(full.encode(&mut out), Ok(72 + 16 * 255));
@@ -513,6 +515,50 @@ fn list_lengths_are_bounded_when_written() {
         Llc::request(Version::V1, Body::AddLink(a)).encode(&mut out),
         Err(EncodeError::Inconsistent)
     );
+}
+
+#[test]
+fn the_number_of_tokens_is_in_the_order_of_the_receiver() {
+    let mut out = [0; MAX_LEN];
+    let number_at = 70..72;
+    for (order, number) in [(ByteOrder::Network, [0, 4]), (ByteOrder::Little, [4, 0])] {
+        let moved = [MovedRtoken::default(); 4];
+        let mut m = add_link();
+        m.ext = Some(Extension {
+            direct: true,
+            client_gid: GID_A,
+            rtokens: MovedRtokens::new(&moved),
+            order,
+        });
+        let msg = Llc::request(Version::V2, Body::AddLink(m));
+        let len = msg.encode(&mut out).unwrap();
+        assert_eq!(out[number_at.clone()], number);
+        // Whoever reads it goes by the length.
+        let Ok(Llc {
+            body: Body::AddLink(read),
+            ..
+        }) = Llc::decode(&out[..len])
+        else {
+            panic!("it is read");
+        };
+        assert_eq!(read.ext.unwrap().rtokens.len(), 4);
+    }
+}
+
+#[test]
+fn the_length_shows_the_order_of_the_sender() {
+    let confirm = |version| {
+        Llc::request(version, Body::ConfirmLink(confirm_link()))
+            .encode_short()
+            .unwrap()
+    };
+    let mut bytes = confirm(Version::V2);
+    assert_eq!(ByteOrder::of_sender(&bytes), ByteOrder::Network);
+    bytes.swap(1, 2);
+    assert_eq!(ByteOrder::of_sender(&bytes), ByteOrder::Little);
+    // Version 1 has its length where the upper half would be.
+    assert_eq!(ByteOrder::of_sender(&confirm(Version::V1)), ByteOrder::Network);
+    assert_eq!(ByteOrder::of_sender(&[]), ByteOrder::Network);
 }
 
 #[test]

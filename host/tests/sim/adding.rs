@@ -361,6 +361,7 @@ impl World {
                         direct: true,
                         client_gid: Gid::ZERO,
                         rtokens: MovedRtokens::new(&keys),
+                        order: llc::ByteOrder::Network,
                     });
                 }
                 let body = Body::AddLink(m);

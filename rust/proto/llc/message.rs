@@ -5,6 +5,7 @@
 use super::rkeys::MOVED_LEN;
 use super::{
     Body,
+    ByteOrder,
     Gids,
     MovedRtoken,
     MovedRtokens,
@@ -156,7 +157,7 @@ pub struct AddLink<'a> {
 /// |---|---|---|
 /// | 44 | 1 | bit 7: direct |
 /// | 46 | 16 | GID of the client that the server aims at |
-/// | 70 | 2 | number of tokens, in the sender's byte order: not read |
+/// | 70 | 2 | number of tokens, for Linux in the order of its machine: not read |
 /// | 72 | 16 k | tokens |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Extension<'a> {
@@ -166,6 +167,8 @@ pub struct Extension<'a> {
     pub client_gid: Gid,
     /// The sender's tokens on the new link; their number follows from the length.
     pub rtokens: MovedRtokens<'a>,
+    /// How their number is written: so that the receiver understands it.
+    pub order: ByteOrder,
 }
 
 impl<'a> AddLink<'a> {
@@ -255,7 +258,10 @@ impl<'a> AddLink<'a> {
             w.put(&ext.client_gid.0)?;
             w.zeros(8)?;
             let n = u16::try_from(ext.rtokens.len()).map_err(|_| EncodeError::TooMany)?;
-            w.be16(n)?;
+            match ext.order {
+                ByteOrder::Network => w.be16(n)?,
+                ByteOrder::Little => w.put(&n.to_le_bytes())?,
+            }
             for t in ext.rtokens.iter() {
                 t.encode(w)?;
             }
@@ -281,6 +287,7 @@ impl<'a> Extension<'a> {
             direct,
             client_gid,
             rtokens,
+            order: ByteOrder::Network,
         })
     }
 }
