@@ -665,6 +665,9 @@ impl LinkGroup {
         let (Some(context), Some(sent)) = (&adding.context, &adding.sent) else {
             return AddEvent::Refused;
         };
+        if AddContext::is_echo(sent, m) {
+            return AddEvent::Failed;
+        }
         let Some((becomes, mtu)) = context.judge_response(sent, m) else {
             adding.refused = true;
             return AddEvent::Refused;
@@ -681,7 +684,7 @@ impl LinkGroup {
             .and_then(|()| self.validate_link(&adding.new));
         match ready {
             Ok(()) => AddEvent::Accepted,
-            Err(_) => AddEvent::Failed,
+            Err(_) => AddEvent::OutOfReach,
         }
     }
 

@@ -91,6 +91,7 @@ fn every_event_at_every_step_of_an_addition() {
         TimedOut,
         LinkGone,
         Failed,
+        OutOfReach,
     ];
     let gone = "GivenUp";
     let told = "say Delete Old, GivenUp";
@@ -101,14 +102,16 @@ fn every_event_at_every_step_of_an_addition() {
     let c_wait = "await AddLinkCont request Old 2000";
     let c_last = "say Keys Old, await ConfirmLink request New 5000";
     let c_link = "say Confirm New, Linked";
-    let offering = |yes| [yes, gone, gone, gone, gone, gone, gone, gone, gone];
-    let confirming = |no, yes| [no, no, no, no, no, yes, no, no, no];
+    let offering = |yes| [yes, gone, gone, gone, gone, gone, gone, gone, gone, told];
+    let confirming = |no, yes| [no, no, no, no, no, yes, no, no, no, no];
     // In the order of `events`.
-    let rows: [(&str, [&str; 9]); 11] = [
+    let rows: [(&str, [&str; 10]); 11] = [
         ("server v1 offering", offering(s_keys)),
         (
             "server v1 keys",
-            [gone, gone, s_keys, s_conf, s_wait, gone, gone, gone, gone],
+            [
+                gone, gone, s_keys, s_conf, s_wait, gone, gone, gone, gone, gone,
+            ],
         ),
         ("server v1 confirming", confirming(told, "Linked")),
         ("server v2 offering", offering(s_conf)),
@@ -116,12 +119,14 @@ fn every_event_at_every_step_of_an_addition() {
         ("server first", confirming(gone, "Linked")),
         (
             "client v1 keys",
-            [gone, gone, c_keys, c_last, c_wait, gone, gone, gone, gone],
+            [
+                gone, gone, c_keys, c_last, c_wait, gone, gone, gone, gone, gone,
+            ],
         ),
         ("client v1 confirming", confirming(told, c_link)),
         ("client v2 confirming", confirming(told, c_link)),
         ("client first", confirming(gone, c_link)),
-        ("over", [""; 9]),
+        ("over", [""; 10]),
     ];
     for ((name, at), (row, want)) in situations().into_iter().zip(rows) {
         assert_eq!(name, row);

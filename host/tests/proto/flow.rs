@@ -458,6 +458,18 @@ fn server_gives_a_link_up_when_the_answer_does_not_fit() {
 }
 
 #[test]
+fn an_offer_that_comes_back_is_no_answer() {
+    let sent = add_link();
+    assert!(AddContext::is_echo(&sent, &sent));
+    let rejection = sent.rejection(AddLink::NO_ALT_PATH);
+    assert!(!AddContext::is_echo(&sent, &rejection));
+    // The numbers of queue pairs of two devices may be the same.
+    let mut m = sent;
+    m.gid = context().peer_gid;
+    assert!(!AddContext::is_echo(&sent, &m));
+}
+
+#[test]
 fn server_offers_a_link_where_one_is_missing() {
     // Type now, own second device, the peer's → whether the server offers, whether a client asks.
     use GroupType::*;

@@ -273,7 +273,7 @@ impl World {
             qpn: m.qpn,
         };
         if !self.connect(h, g, new, peer) {
-            return AddEvent::Failed;
+            return AddEvent::OutOfReach;
         }
         let qp = self.qp(h, g, new);
         self.verbs.qps[qp].sends = true;

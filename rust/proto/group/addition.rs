@@ -116,7 +116,9 @@ pub enum Step {
 pub enum AddEvent {
     /// The client takes the offer, and our end of the link is connected.
     Accepted,
-    /// The client does not.
+    /// The client takes the offer, but our end cannot be connected to its.
+    OutOfReach,
+    /// The client does not take it.
     Refused,
     /// ADD LINK CONTINUATION has come and [`super::TokenExchange::arrived`] took it.
     Keys {
@@ -239,6 +241,11 @@ impl Addition {
                     self.ask_confirm()
                 }
             },
+            // It waits for more otherwise, and takes no other offer meanwhile.
+            (Step::Offering, AddEvent::OutOfReach) => {
+                self.step = Step::Confirming;
+                self.give_up()
+            }
             (Step::Keys, AddEvent::Keys { more }) => self.keys(more),
             // Not for ever: each time the wait begins anew.
             (Step::Keys, AddEvent::KeysAgain) if !self.repeated => {

@@ -151,6 +151,12 @@ impl AddContext {
             .ok_or(AddLink::NO_ALT_PATH)
     }
 
+    /// Whether the answer is the offer itself, which names our end: a C client sends back so what comes while it waits
+    /// for the end of the offer before, and takes neither.
+    pub fn is_echo(sent: &AddLink<'_>, m: &AddLink<'_>) -> bool {
+        !m.rejected && (m.gid, m.qpn) == (sent.gid, sent.qpn)
+    }
+
     /// The server's look at the client's answer: the type that results and the path MTU, or
     /// nothing when the link is given up and the group goes on without it (RFC 7609, section
     /// 3.5.1.6.2 and appendix C.8).
