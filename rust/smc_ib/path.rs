@@ -52,6 +52,10 @@ use crate::{
 /// How long the next hop may take to tell its Ethernet address.
 const RESOLVE_MS: u32 = 2000;
 
+/// The same for a further link: the server waits two seconds for the answer to its offer. Time for two questions, of which
+/// there is one in a second.
+const RESOLVE_FURTHER_MS: u32 = 1500;
+
 /// Hop limit towards a peer behind a router, and on the same network.
 const HOPS: (u8, u8) = (64, 1);
 
@@ -178,7 +182,7 @@ impl Start {
     }
 
     /// The way from here to a peer's GID and Ethernet address, in the namespace of our network interface. May sleep for
-    /// two seconds.
+    /// a second and a half.
     ///
     /// In version 2 a peer on a network of our interface is reached through that, whatever the routes say of others beside
     /// it; else the route to it has to begin there.
@@ -196,7 +200,7 @@ impl Start {
         let near = device.gid_is_near(self.port, &self.gid, &*net, rdma::ip_of(peer.0));
         let via = near.then_some(self.gid.ifindex);
         let ends = Ends::of_gids(self.gid.gid, peer.0, via).ok_or(none)?;
-        let route = rdma::resolve(&*net, &ends, RESOLVE_MS).map_err(|_| none)?;
+        let route = rdma::resolve(&*net, &ends, RESOLVE_FURTHER_MS).map_err(|_| none)?;
         if route.source != self.gid.mac {
             return Err(none);
         }
