@@ -23,13 +23,20 @@ BTH = 12
 FLAGS = 3
 ANSWER = 0x80
 REJECTED = 0x40
+# In an ADD LINK of version 2: bytes to the keys, with their number before them, and of each key.
+ADD_LINK_V2 = b"\x22"
+KEYS = 72
+KEY_LENGTH = 16
+# In a CDC message: bytes to the flags of the producer, and the one that says that the connection has changed links.
+PRODUCER_FLAGS = 24
+FAILOVER = 0x08
 # Those that may stand alone: C does not answer the first one, and the second one is answered by the first.
 ALONE = ("Delete Link", "Request Add Link")
 # RFC 7609, section 3.5: what is not answered within this is taken as lost.
 DUE_SECONDS = 2.0
 
 FIELDS = [
-    "frame.number", "frame.time_epoch", "ip.src", "_ws.malformed", "_ws.expert.severity",
+    "frame.number", "frame.time_epoch", "ip.src", "ip.dst", "_ws.malformed", "_ws.expert.severity",
     "tcp.len", "smc.clc_msg", "smc.llc_msg",
     "infiniband.bth.opcode", "infiniband.bth.se", "infiniband.bth.destqp", "infiniband.bth.psn", "udp.payload",
     "smc.rmbe.ctrl.alert.token", "smc.rmbe.ctrl.seqno",
@@ -70,21 +77,31 @@ class Judge:
     """Keeps what was seen and what was wrong."""
 
     def __init__(self, ours, eid):
-        self.ours = ours
+        self.ours = frozenset(ours)
+        self.first = ours[0]
         self.eid = eid
         self.bad = []
         self.seen = collections.Counter()
-        # (asker, kind) -> times of unanswered requests.
+        # (asker, link, kind) -> times of unanswered requests.
         self.asked = collections.defaultdict(collections.deque)
         self.longest = collections.defaultdict(float)
-        # What the device has sent again is not new: (sender, queue pair, packet sequence number).
+        # What was asked on a link before its end may have been left unanswered. When a link was ended last by a message,
+        # and (sender, link) -> when it was last heard of.
+        self.deleted = -1.0
+        self.heard = {}
+        # What the device has sent again is not new: (sender, link, queue pair, packet sequence number).
         self.packets = set()
-        # (sender, queue pair, token) -> last sequence number.
+        # (sender, link, queue pair, token) -> last sequence number.
         self.sequence = {}
         self.end = 0.0
 
     def side(self, frame):
-        return "ours" if frame.get("ip.src") == self.ours else "peer"
+        return "ours" if frame.get("ip.src") in self.ours else "peer"
+
+    @staticmethod
+    def link(frame):
+        """The two ends of a link, as far as a packet says who they are."""
+        return frozenset((frame["ip.src"], frame["ip.dst"]))
 
     def wrong(self, frame, text):
         self.bad.append(f"frame {frame['frame.number']} from {self.side(frame)}: {text}")
@@ -92,13 +109,15 @@ class Judge:
     def look(self, frame):
         self.end = float(frame["frame.time_epoch"])
         # The C implementation writes lengths of LLC messages in its own byte order, which tshark does not take.
-        if "_ws.malformed" in frame and self.side(frame) == "ours":
+        if "_ws.malformed" in frame and self.side(frame) == "ours" and not self.has_keys(frame):
             self.wrong(frame, "malformed")
         if number(frame, "infiniband.bth.opcode") == SEND_ONLY:
-            packet = self.side(frame), frame["infiniband.bth.destqp"], frame["infiniband.bth.psn"]
+            packet = (self.side(frame), self.link(frame), frame["infiniband.bth.destqp"],
+                      frame["infiniband.bth.psn"])
             if packet not in self.packets:
                 self.packets.add(packet)
                 self.look_at_send(frame)
+                self.heard[self.side(frame), self.link(frame)] = self.end
         kind = number(frame, "smc.clc_msg")
         if kind is not None:
             self.look_at_clc(frame, CLC.get(kind, f"CLC {kind}"))
@@ -112,35 +131,68 @@ class Judge:
         if not number(frame, "infiniband.bth.se"):
             self.wrong(frame, "a SEND that does not ask for an event")
         if kind == CDC:
-            self.look_at_cdc(frame)
+            self.look_at_cdc(frame, message)
             return
         name = LLC.get(kind & 0x0F if kind & 0xF0 == 0x20 else kind)
         if name is None:
             self.wrong(frame, f"unknown message {kind:#x}")
             return
+        link = self.link(frame)
         answer = bool(message[FLAGS] & ANSWER)
-        self.seen[side, name + (" answer" if answer else "")] += 1
+        refused = answer and name == "Add Link" and bool(message[FLAGS] & REJECTED)
+        self.seen[side, name + (" refused" if refused else " answer" if answer else "")] += 1
+        if name == "Add Link" and side == "ours":
+            self.look_at_keys(frame, message)
+        if name == "Delete Link":
+            self.deleted = self.end
         if name in ALONE:
             return
+        if name == "Confirm Link" and not answer:
+            # A new link between the same ends: nothing that was asked on the one before is answered any more.
+            for key in [key for key in self.asked if key[1] == link]:
+                self.never_answered(*key, self.asked.pop(key))
         if not answer:
-            self.asked[side, name].append((self.end, frame["frame.number"]))
+            self.asked[side, link, name].append((self.end, frame["frame.number"]))
             return
         asker = "peer" if side == "ours" else "ours"
-        if not self.asked[asker, name]:
+        if not self.asked[asker, link, name]:
             # C says it twice that it wants no further link.
-            if side == "ours" or name != "Add Link" or not message[FLAGS] & REJECTED:
+            if side == "ours" or not refused:
                 self.wrong(frame, f"an answer to no {name}")
             return
-        took = self.end - self.asked[asker, name].popleft()[0]
+        took = self.end - self.asked[asker, link, name].popleft()[0]
         self.longest[side] = max(self.longest[side], took)
         if took > DUE_SECONDS:
             self.wrong(frame, f"{name} answered after {took:.1f} s")
 
-    def look_at_cdc(self, frame):
+    @staticmethod
+    def has_keys(frame):
+        """Whether it is an ADD LINK with keys. Their number is in the order in which the C implementation reads it, which
+        is not that of tshark; look_at_keys() looks at it."""
+        message = bytes.fromhex(frame.get("udp.payload", ""))[BTH:]
+        return message[:1] == ADD_LINK_V2 and int.from_bytes(message[1:3], "big") > KEYS
+
+    def look_at_keys(self, frame, message):
+        """Whether an offer of ours, or its acceptance, has as many keys as it says."""
+        length = int.from_bytes(message[1:3], "big")
+        if length < KEYS:
+            return
+        count = int.from_bytes(message[KEYS - 2:KEYS], sys.byteorder)
+        if count * KEY_LENGTH != length - KEYS:
+            self.wrong(frame, f"an Add Link of {length} bytes for {count} keys")
+        if count:
+            self.seen["ours", "Add Link with keys"] += 1
+
+    def look_at_cdc(self, frame, message):
         side = self.side(frame)
         self.seen[side, "CDC"] += 1
-        key = side, frame["infiniband.bth.destqp"], frame["smc.rmbe.ctrl.alert.token"]
+        key = (side, self.link(frame), frame["infiniband.bth.destqp"], frame["smc.rmbe.ctrl.alert.token"])
         now, before = number(frame, "smc.rmbe.ctrl.seqno"), self.sequence.get(key)
+        if message[PRODUCER_FLAGS] & FAILOVER:
+            # The first one over another link repeats the number of the last one that is known to have come.
+            self.seen[side, "CDC failover validation"] += 1
+            self.sequence.pop(key, None)
+            return
         self.sequence[key] = now
         # A token returns with another connection, which starts at one (or zero).
         if before is not None and now not in ((before + 1) & 0xFFFF, 0, 1):
@@ -173,14 +225,21 @@ class Judge:
         elif name == "Confirm":
             must("smc.confirm.eid", self.eid)
             if number(frame, "smc.confirm.first.contact"):
-                must("smc.confirm.gid.list.entry_count", 1)
+                # More than one where it has more than one device, for another link.
+                count = number(frame, "smc.confirm.gid.list.entry_count")
+                if frame["ip.src"] == self.first or not count:
+                    must("smc.confirm.gid.list.entry_count", 1)
+
+    def never_answered(self, side, link, name, times):
+        other = "peer" if side == "ours" else "ours"
+        for time, frame in times:
+            # What was asked at the very end cannot have been answered.
+            if time > self.deleted and self.heard.get((other, link), 0) > time and self.end - time > DUE_SECONDS:
+                self.bad.append(f"frame {frame} from {side}: {name} was never answered")
 
     def finish(self, require):
-        for (side, name), times in self.asked.items():
-            for time, frame in times:
-                # What was asked at the very end cannot have been answered.
-                if self.end - time > DUE_SECONDS:
-                    self.bad.append(f"frame {frame} from {side}: {name} was never answered")
+        for key, times in self.asked.items():
+            self.never_answered(*key, times)
         for side in ("ours", "peer"):
             for name in require:
                 if not self.seen[side, name]:
@@ -195,7 +254,8 @@ def main():
     parser.add_argument("--require", default="", metavar="NAME,...",
                         help="kinds of messages that both sides must have sent")
     parser.add_argument("capture", help="file with what crossed the wire")
-    parser.add_argument("ours", help="address of the side whose values are known")
+    parser.add_argument("ours", nargs="+", help="addresses of the side whose values are known; from "
+                        "the first one on it has one RDMA device")
     args = parser.parse_args()
     judge = Judge(args.ours, args.eid)
     for frame in read(args.capture):

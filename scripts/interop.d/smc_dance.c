@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/smc_diag.h>
 #include <linux/sock_diag.h>
@@ -25,7 +26,7 @@ static int sock = -1, control = -1;
 static bool listens;
 static uint64_t sent, received;
 static const char *step = "connection";
-static unsigned int step_number;
+static unsigned int step_number, smc_port;
 
 static void usage(FILE *to)
 {
@@ -37,6 +38,7 @@ static void usage(FILE *to)
 	      "  send:N      send N bytes\n"
 	      "  fill        send until there is no room\n"
 	      "  recv:N      receive N bytes, which must be the right ones\n"
+	      "  swap:N      send N bytes and receive N right ones at the same time\n"
 	      "  drain       receive right bytes until the end of the stream\n"
 	      "  eof         the stream must end here\n"
 	      "  reset       receiving must fail with ECONNRESET (C's module shows the end\n"
@@ -56,6 +58,9 @@ static void usage(FILE *to)
 	      "  close       close\n"
 	      "  mode:NAME   the connection must be smcr or tcp\n"
 	      "  state:A|B   the socket must come to a state (ACTIVE, APPCLOSEWAIT1 ...)\n"
+	      "  link        print the link of the connection (not C's)\n"
+	      "  mark:NAME   make a file NAME.PORT in the working directory\n"
+	      "  await:NAME  wait until there is a file NAME\n"
 	      "  die         the process that holds the connection ends by SIGKILL\n"
 	      "\n"
 	      "Prints \"dance result=ok\", or what went wrong at which step.\n"
@@ -317,6 +322,71 @@ static void receive(uint64_t n)
 	}
 }
 
+static void swap(uint64_t n)
+{
+	static char room[65536];
+	uint64_t out = n, in = n;
+
+	while (out || in) {
+		struct pollfd p = {
+			.fd = sock,
+			.events = (out ? POLLOUT : 0) | (in ? POLLIN : 0),
+		};
+		ssize_t got;
+
+		if (poll(&p, 1, -1) != 1)
+			fail("poll: %s", strerrorname_np(errno));
+		if (out) {
+			size_t len = out < sizeof(room) ? out : sizeof(room);
+
+			pattern_fill(room, len, seed(listens), sent);
+			got = send(sock, room, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+			if (got < 0 && errno != EAGAIN)
+				fail("send: %s", strerrorname_np(errno));
+			if (got > 0) {
+				sent += got;
+				out -= got;
+			}
+		}
+		if (in) {
+			size_t len = in < sizeof(room) ? in : sizeof(room);
+
+			got = recv(sock, room, len, MSG_DONTWAIT);
+			if (!got)
+				fail("the stream ended %llu bytes early", (unsigned long long)in);
+			if (got < 0 && errno != EAGAIN)
+				fail("recv: %s", strerrorname_np(errno));
+			if (got > 0) {
+				len = pattern_check(room, got, seed(!listens), received);
+				if (len != (size_t)got)
+					fail("wrong byte at %llu", (unsigned long long)(received + len));
+				received += got;
+				in -= got;
+			}
+		}
+	}
+}
+
+static void print_link(void)
+{
+	struct smc_rs_info info;
+
+	if (!smc_info(sock, &info))
+		printf("link step=%u device=%s id=%u\n", step_number, info.ib_name, info.link_id);
+}
+
+static void mark(const char *name)
+{
+	char file[256];
+	int fd;
+
+	snprintf(file, sizeof(file), "%s.%u", name, smc_port);
+	fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		fail("%s: %s", file, strerrorname_np(errno));
+	close(fd);
+}
+
 static void expect_end(bool error, bool local)
 {
 	char c;
@@ -426,6 +496,8 @@ static void dance(const char *what)
 		fill();
 	} else if (IS("recv")) {
 		receive(strtoull(arg, NULL, 0));
+	} else if (IS("swap")) {
+		swap(strtoull(arg, NULL, 0));
 	} else if (IS("drain")) {
 		receive(UINT64_MAX);
 	} else if (IS("eof")) {
@@ -464,6 +536,13 @@ static void dance(const char *what)
 		expect_mode(arg);
 	} else if (IS("state")) {
 		expect_state(arg);
+	} else if (IS("link")) {
+		print_link();
+	} else if (IS("mark")) {
+		mark(arg);
+	} else if (IS("await")) {
+		while (access(arg, F_OK)) /* the time limit of the program bounds it */
+			usleep(50000);
 	} else if (IS("die")) {
 		raise(SIGKILL);
 	} else {
@@ -473,7 +552,6 @@ static void dance(const char *what)
 
 int main(int argc, char **argv)
 {
-	unsigned int port;
 	int family, protocol, status;
 	pid_t child;
 	bool v6;
@@ -485,21 +563,21 @@ int main(int argc, char **argv)
 	}
 	listens = !strcmp(argv[1], "listen");
 	v6 = strchr(argv[2], ':');
-	port = strtoul(argv[3], NULL, 0);
+	smc_port = strtoul(argv[3], NULL, 0);
 	family = v6 ? AF_INET6 : AF_INET;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, on_alarm);
-	alarm(120);
+	alarm(200);
 
-	control = established("control", family, argv[2], port + 1, family, IPPROTO_TCP);
+	control = established("control", family, argv[2], smc_port + 1, family, IPPROTO_TCP);
 	protocol = !strcmp(argv[4], "tcp") ? IPPROTO_TCP :
 		   !strcmp(argv[4], "inet") ? IPPROTO_SMC : v6;
 	child = fork();
 	if (child < 0)
 		fail("fork: %s", strerrorname_np(errno));
 	if (!child) {
-		alarm(110);
-		sock = established("smc", family, argv[2], port,
+		alarm(190);
+		sock = established("smc", family, argv[2], smc_port,
 				   strcmp(argv[4], "smc") ? family : AF_SMC, protocol);
 		for (int i = 5; i < argc; i++) {
 			step = argv[i];
