@@ -557,7 +557,10 @@ fn the_length_shows_the_order_of_the_sender() {
     bytes.swap(1, 2);
     assert_eq!(ByteOrder::of_sender(&bytes), ByteOrder::Little);
     // Version 1 has its length where the upper half would be.
-    assert_eq!(ByteOrder::of_sender(&confirm(Version::V1)), ByteOrder::Network);
+    assert_eq!(
+        ByteOrder::of_sender(&confirm(Version::V1)),
+        ByteOrder::Network
+    );
     assert_eq!(ByteOrder::of_sender(&[]), ByteOrder::Network);
 }
 
