@@ -47,10 +47,10 @@ refused() {
 		offers=$(on_wire $server 0x22 0)
 		refusals=$(on_wire "$client" 0x22 0xc0)
 	fi
-	dance "mode:smcr swap:1000 wait:3000 sync swap:300000 close" "mode:smcr swap:1000 wait:3000 sync swap:300000 close" ||
+	dance "mode:smcr swap:1000 wait:2000 sync swap:300000 close" "mode:smcr swap:1000 wait:2000 sync swap:300000 close" ||
 		status=1
 	group_is single || status=1
-	transfer 1000000 8 smcr || status=1
+	transfer 300000 4 smcr || status=1
 	if [[ $me == ours ]]; then
 		sleep 2 # what was captured last has to be written
 		offers=$(($(on_wire $server 0x22 0) - offers))
@@ -123,19 +123,25 @@ open_connections() { # count, steps that both sides do, with a mark 1
 	done
 }
 
-# All open connections of both sides have come to a mark, and what they sent has been confirmed.
-marked() { # name
-	local i status=1 files
+# All open connections of this side have come to a mark.
+reached() { # name
+	local i files
 	for ((i = 0; i < 600; i++)); do
 		files=(/tmp/open/"$1".*)
 		if [[ -e ${files[0]} && ${#files[@]} == "${#dancers[@]}" ]]; then
-			status=0
-			break
+			return
 		fi
 		if ! kill -0 "${dancers[@]}" 2>/dev/null; then break; fi
 		sleep 0.1
 	done
-	if ((status)); then say "not all connections have come to $1"; fi
+	say "not all connections have come to $1"
+	return 1
+}
+
+# Those of both sides have come to a mark, and what they sent has been confirmed.
+marked() { # name
+	local status=0
+	reached "$1" || status=1
 	vm-barrier "$name-$client-$1"
 	sleep 1
 	return "$status"
@@ -192,6 +198,25 @@ failover() { # side
 	vm-barrier "$name-$client-back-1"
 	touch /tmp/open/4
 	marked 4 || status=1
+	close_connections || status=1
+	return "$status"
+}
+
+# The same once, with data on its way in both directions.
+failover_in_mid_transfer() { # side
+	local status=0
+	transfer 1000 2 smcr || status=1
+	group_is symmetric || status=1
+	open_connections 4 mode:smcr swap:20000 link mark:1 await:2 swap:200000 mark:flow swap:4000000 link mark:2 \
+		await:the_end close
+	marked 1 || status=1
+	used_devices "rxe1 rxe2" 1 || status=1
+	touch /tmp/open/2
+	reached flow || status=1
+	if [[ $me == "$1" ]]; then device delete 2 || status=1; fi
+	group_is single || status=1
+	marked 2 || status=1
+	used_devices rxe1 2 || status=1
 	close_connections || status=1
 	return "$status"
 }
