@@ -92,6 +92,8 @@ link_goes() { # side
 	group_is symmetric || status=1
 	for what in delete add; do
 		vm-barrier "$name-$client-before-$what"
+		# As the server C waits for ever for what is on its way on a link that goes.
+		sleep 2
 		if [[ $me == "$1" ]]; then device $what 2 || status=1; fi
 		want=single
 		if [[ $what == add ]]; then want=symmetric; fi
@@ -138,12 +140,11 @@ reached() { # name
 	return 1
 }
 
-# Those of both sides have come to a mark, and what they sent has been confirmed.
+# Those of both sides have come to a mark.
 marked() { # name
 	local status=0
 	reached "$1" || status=1
 	vm-barrier "$name-$client-$1"
-	sleep 1
 	return "$status"
 }
 
@@ -175,8 +176,9 @@ failover() { # side
 	transfer 1000 2 smcr || status=1
 	group_is symmetric || status=1
 	open_connections 4 mode:smcr swap:20000 link mark:1 await:2 swap:1000000 link mark:2 await:3 swap:1000000 \
-		link mark:3 await:4 swap:300000 link mark:4 await:the_end close
+		link mark:3 await:the_end close
 	marked 1 || status=1
+	sleep 2 # what was sent is complete
 	used_devices "rxe1 rxe2" 1 || status=1
 	if [[ $me == "$act" ]]; then device delete 2 || status=1; fi
 	group_is single || status=1
@@ -187,17 +189,13 @@ failover() { # side
 	if [[ $me == "$act" ]]; then device add 2 || status=1; fi
 	group_is symmetric || status=1
 	vm-barrier "$name-$client-back-2"
+	sleep 1
 	if [[ $me == "$act" ]]; then device delete 1 || status=1; fi
 	group_is single || status=1
 	vm-barrier "$name-$client-lost-1"
 	touch /tmp/open/3
 	marked 3 || status=1
 	used_devices rxe2 3 || status=1
-	if [[ $me == "$act" ]]; then device add 1 || status=1; fi
-	group_is symmetric || status=1
-	vm-barrier "$name-$client-back-1"
-	touch /tmp/open/4
-	marked 4 || status=1
 	close_connections || status=1
 	return "$status"
 }
