@@ -597,9 +597,7 @@ impl LinkGroup {
     fn obey(self: &Arc<Self>, adding: &mut Adding, mut order: Order) -> End {
         loop {
             if order.end == Some(End::Linked) && self.linked(adding).is_err() {
-                order = adding.run.on(AddEvent::Failed);
-                order.end = Some(End::GivenUp);
-                order.say = None;
+                order = adding.run.on(AddEvent::LinkGone);
             }
             if let Some(wait) = order.wait {
                 let awaited = wait.awaited(adding.old.column(), adding.new.column());

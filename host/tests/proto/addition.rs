@@ -75,6 +75,24 @@ fn situations() -> Vec<(&'static str, Addition)> {
             Addition::first_contact(Role::Client, Version::V2).0,
         ),
         ("over", after(offer(Version::V2), &[AddEvent::Refused])),
+        (
+            "server linked",
+            after(
+                offer(Version::V2),
+                &[AddEvent::Accepted, AddEvent::Confirmed],
+            ),
+        ),
+        (
+            "client linked",
+            after(accept(Version::V2), &[AddEvent::Confirmed]),
+        ),
+        (
+            "first linked",
+            after(
+                Addition::first_contact(Role::Server, Version::V2).0,
+                &[AddEvent::Confirmed],
+            ),
+        ),
     ]
 }
 
@@ -104,8 +122,10 @@ fn every_event_at_every_step_of_an_addition() {
     let c_link = "say Confirm New, Linked";
     let offering = |yes| [yes, gone, gone, gone, gone, gone, gone, gone, gone, told];
     let confirming = |no, yes| [no, no, no, no, no, yes, no, no, no, no];
+    // The peer believes in the link, which goes just then.
+    let linked = |lost| ["", "", "", "", "", "", "", lost, "", ""];
     // In the order of `events`.
-    let rows: [(&str, [&str; 10]); 11] = [
+    let rows: [(&str, [&str; 10]); 14] = [
         ("server v1 offering", offering(s_keys)),
         (
             "server v1 keys",
@@ -127,7 +147,11 @@ fn every_event_at_every_step_of_an_addition() {
         ("client v2 confirming", confirming(told, c_link)),
         ("client first", confirming(gone, c_link)),
         ("over", [""; 10]),
+        ("server linked", linked(told)),
+        ("client linked", linked(told)),
+        ("first linked", linked(gone)),
     ];
+    assert_eq!(situations().len(), rows.len());
     for ((name, at), (row, want)) in situations().into_iter().zip(rows) {
         assert_eq!(name, row);
         for (event, want) in events.into_iter().zip(want) {

@@ -3,13 +3,14 @@
 //! How a link comes into a group, step by step, for both roles (RFC 7609, section 3.5.5.1).
 //!
 //! ```text
-//!   server   Offering ──▶ (Keys ──▶) Confirming ──▶ Over
-//!   client               (Keys ──▶) Confirming ──▶ Over
+//!   server   Offering ──▶ (Keys ──▶) Confirming ──▶ Linked
+//!   client               (Keys ──▶) Confirming ──▶ Linked
 //! ```
 //!
 //! A first contact begins with `Confirming`. `Keys` exists in version 1 only: later versions carry
 //! the keys in ADD LINK itself. The caller makes the queue pairs and writes the messages; this says
-//! which message goes where, what is awaited and for how long, and what has come of it.
+//! which message goes where, what is awaited and for how long, and what has come of it. From any step
+//! it may go to `Over`, when the link does not come about.
 
 use super::flow::{
     Awaited,
@@ -85,8 +86,9 @@ pub enum End {
     GivenUp,
 }
 
-/// What to do now, in this order: with `end` [`End::Linked`] make the link active, then tell
-/// [`super::Flows::expect`] what is awaited, then send.
+/// What to do now, in this order: with `end` [`End::Linked`] make the link active, or if that cannot be
+/// done say so by [`AddEvent::LinkGone`] and forget the rest; then tell [`super::Flows::expect`] what
+/// is awaited, then send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Order {
@@ -107,6 +109,8 @@ pub enum Step {
     Keys,
     /// CONFIRM LINK or its answer has to come.
     Confirming,
+    /// It has come. Nothing follows, unless the link has gone by then.
+    Linked,
     /// Nothing follows.
     Over,
 }
@@ -132,7 +136,7 @@ pub enum AddEvent {
     Confirmed,
     /// What was awaited did not come in time.
     TimedOut,
-    /// The link went on which it would have come.
+    /// The link went on which it would have come, or the new one when it was confirmed.
     LinkGone,
     /// Our side cannot go on, or a message was wrong.
     Failed,
@@ -231,6 +235,8 @@ impl Addition {
     pub fn on(&mut self, event: AddEvent) -> Order {
         match (self.step, event) {
             (Step::Over, _) => Order::default(),
+            (Step::Linked, AddEvent::LinkGone) => self.give_up(),
+            (Step::Linked, _) => Order::default(),
             (Step::Offering, AddEvent::Accepted) => match self.version {
                 Version::V1 => {
                     self.step = Step::Keys;
@@ -253,7 +259,7 @@ impl Addition {
                 self.await_keys()
             }
             (Step::Confirming, AddEvent::Confirmed) => {
-                self.step = Step::Over;
+                self.step = Step::Linked;
                 Order {
                     say: (self.role == Role::Client).then_some((Say::Confirm, Via::New)),
                     wait: None,
@@ -349,7 +355,8 @@ impl Addition {
     /// The link does not come about. The peer is told when it may believe in it already; a first
     /// contact is declined in the handshake instead.
     fn give_up(&mut self) -> Order {
-        let tell = self.step == Step::Confirming && !self.first;
+        let believed = matches!(self.step, Step::Confirming | Step::Linked);
+        let tell = believed && !self.first;
         self.step = Step::Over;
         Order {
             say: tell.then_some((Say::Delete, Via::Old)),
