@@ -226,10 +226,10 @@ impl LinkGroup {
             return;
         }
         let (base, other) = (&outlook.base, &outlook.start);
-        let asked = match self.version() {
+        match self.version() {
             Version::V1 => {
                 let wish = AddLink::wish(other.gid(), other.mac());
-                Self::request(base, Body::AddLink(wish))
+                Self::request(base, Body::AddLink(wish));
             }
             Version::V2 => {
                 let gids = [base.start().gid(), other.gid()];
@@ -238,14 +238,14 @@ impl LinkGroup {
                 });
                 let mut bytes = [0; 60];
                 let len = Llc::request(Version::V2, body).encode(&mut bytes);
-                let message = len.ok().and_then(|len| bytes.get(..len));
-                message.is_some_and(|message| base.send_long(message))
+                if let Some(message) = len.ok().and_then(|len| bytes.get(..len)) {
+                    base.send_long(message);
+                }
             }
-        };
-        if asked {
-            // The server may be busy with another exchange, and drop this: it is asked again, now and then.
-            self.llc.lock().add_failed(self.now_ms());
         }
+        // There may have been no slot for it, or the server is busy with another exchange and drops it: it is asked again,
+        // now and then.
+        self.llc.lock().add_failed(self.now_ms());
     }
 
     /// What this side knows when a further link is to be made; the peer's GID on it where that is known. Nothing without
