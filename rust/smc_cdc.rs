@@ -78,7 +78,10 @@ use crate::{
             Snapshot, //
         },
         cursor::RingSize,
-        group::Rtoken,
+        group::{
+            Evacuation,
+            Rtoken, //
+        },
         ids::{
             AlertToken,
             Rkey,
@@ -387,7 +390,8 @@ impl Connection {
                 connection.token.populate(token);
                 // Whoever ends the link has seen the connection in the table, or is seen here.
                 if link.is_lost() {
-                    connection.leave_link(link);
+                    connection.unmap(link);
+                    connection.leave_link(link, connection.group().evacuation());
                 }
                 Ok(connection)
             }
@@ -708,8 +712,12 @@ impl ConnSink for Connection {
         self.receive_short(short, len, column);
     }
 
-    fn on_move(&self, from: &Arc<Link>) {
-        self.leave_link(from);
+    fn on_unmap(&self, from: &Link) {
+        self.unmap(from);
+    }
+
+    fn on_move(&self, from: &Arc<Link>, evacuation: Evacuation) {
+        self.leave_link(from, evacuation);
     }
 
     fn on_rest(&self) {

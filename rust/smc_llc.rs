@@ -18,9 +18,9 @@
 //! # Links that come and go
 //!
 //! A group begins with one link; the server adds a second one over other devices where there are such, at once or when
-//! one is found (`change`). A link that is lost is taken apart first: nothing of it arrives any more. Then each of its
-//! connections takes another link, with a message that tells the peer what had been delivered, and sends again what had
-//! not (`loss`). A group whose last link is lost ends.
+//! one is found (`change`). A link that is lost is taken apart first: nothing of it arrives any more, and nothing of it
+//! stays on its device. Then each of its connections takes another link, with a message that tells the peer what had been
+//! delivered, and sends again what had not (`loss`). A group whose last link is lost ends.
 //!
 //! # How a group ends
 //!

@@ -2,11 +2,13 @@
 /*
  * Suite "groups": how a link group gets its second link when devices come later
  * or one side has none, what a new connection does that meets one whose links
- * have just died, and what the operator learns of losses.
+ * have just died, how many leave a lost link together, and what the operator
+ * learns of losses.
  */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <stdarg.h>
+#include <sys/wait.h>
 
 #include "cases_links.h"
 
@@ -321,6 +323,61 @@ static void asymmetric_link_of_a_server_with_two_devices(void)
 	asymmetric(SERVER);
 }
 
+/*
+ * The connections of a link whose device goes have to say something on the other one first, which is slow and has data
+ * for seconds before it.  The device does not wait for that, no connection gives up, and none is put off until others
+ * have sent what they have.
+ */
+static void device_goes_at_once_though_the_other_wire_is_slow(void)
+{
+	enum { MANY = 60, EACH = 400000 };
+	struct pair p[MANY];
+	struct flow f[2 * MANY];
+	int first;
+
+	if (sh("modprobe -q sch_netem && tc -V >/dev/null"))
+		SKIP("needs tc and sch_netem");
+	settings("smcr_max_send_wr", 64);
+	settings("smcr_max_recv_wr", 128);
+	settings("wmem", 262144);
+	settings("rmem", 262144);
+	for (int i = 0; i < MANY; i++) {
+		p[i] = i ? pair_make(&links_v4) : linked_pair();
+		CHECK_EQ(info_of(p[i].c).lgr_id, info_of(p[0].c).lgr_id);
+		f[2 * i] = (struct flow) { .fd = p[i].c, .to_send = EACH, .send_seed = i };
+		f[2 * i + 1] = (struct flow) { .fd = p[i].s, .to_recv = EACH, .recv_seed = i };
+	}
+	first = carried_by(p[0].c, CLIENT);
+	wires_begin(1u << CLIENT, 2);
+	/* The first device has little before it that it has to get rid of. */
+	wires_set(1u << CLIENT, 2, "rate 50mbit");
+	CHECK_EQ(sh("tc -n %s qdisc change dev veth%d root netem limit 10000 rate 5mbit", ns_of(CLIENT), !first), 0);
+
+	pid_t pid = fork();
+
+	if (!pid) {
+		poll(NULL, 0, 1500);
+		device_delete(CLIENT, first);
+		/* Time for those that have to say something: on the other wire there are some six seconds of data. */
+		poll(NULL, 0, 12000);
+		for (int i = 0; i < MANY; i++)
+			expect_carried_by(&p[i], !first);
+		wires_set(1u << CLIENT, 2, "rate 10gbit");
+		_exit(0);
+	}
+	pump(f, 2 * MANY, 90000);
+
+	int status;
+
+	CHECK_OK(waitpid(pid, &status, 0));
+	CHECK_EQ(status, 0);
+	for (int i = 0; i < MANY; i++) {
+		exchange(&p[i], 1000, 1000);
+		pair_close(&p[i]);
+	}
+	wires_end(1u << CLIENT, 2);
+}
+
 /* Lines at notice level in the kernel's log that match. */
 static long long notices(const char *fmt, ...)
 {
@@ -376,6 +433,7 @@ static const struct test_case groups_cases[] = {
 	CASE_LIMIT(nothing_is_offered_that_cannot_be, 120),
 	CASE_LIMIT(asymmetric_link_of_a_client_with_two_devices, 120),
 	CASE_LIMIT(asymmetric_link_of_a_server_with_two_devices, 120),
+	CASE_LIMIT(device_goes_at_once_though_the_other_wire_is_slow, 180),
 	CASE_LIMIT(losses_are_noticed, 120),
 };
 

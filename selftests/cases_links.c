@@ -173,8 +173,7 @@ struct smc_rs_info info_of(int fd)
 	return info;
 }
 
-/* The device that carries a connection on its side: 0 or 1. */
-static int carried_by(int fd, enum side side)
+int carried_by(int fd, enum side side)
 {
 	struct smc_rs_info info = info_of(fd);
 
@@ -197,8 +196,7 @@ static bool is_there(void *arg)
 	return carried_by(p->fd, p->side) == p->which;
 }
 
-/* Both ends of a connection take this link before long. */
-static void expect_carried_by(struct pair *p, int which)
+void expect_carried_by(struct pair *p, int which)
 {
 	struct place c = { p->c, CLIENT, which }, s = { p->s, SERVER, which };
 

@@ -47,6 +47,10 @@ void expect_both_links(void);
 /* Ends the groups of cases before, as far as connections allow. */
 void end_groups(void);
 struct smc_rs_info info_of(int fd);
+/* The device that carries a connection on its side: 0 or 1. */
+int carried_by(int fd, enum side side);
+/* Both ends of a connection take this link before long. */
+void expect_carried_by(struct pair *p, int which);
 /* A connection of a group with both links. */
 struct pair linked_pair(void);
 

@@ -4,6 +4,7 @@
 
 mod addition;
 mod confirm;
+mod evacuation;
 mod exchange;
 mod flow;
 mod keys;
@@ -27,6 +28,12 @@ pub use confirm::{
     judge_confirm_rkey,
     KeyAnswer,
     LinkAgreed, //
+};
+pub use evacuation::{
+    Evacuation,
+    Queueing,
+    EVACUATION_MS,
+    STALLED_MS, //
 };
 pub use exchange::{
     TokenError,

@@ -23,14 +23,18 @@ use crate::{
             Params,
             MOVING_MS, //
         },
-        group::Rtoken,
+        group::{
+            Evacuation,
+            Rtoken, //
+        },
         reason::DeclineReason, //
     },
     smc_llc::{
         Binding,
         Link,
         Refuge,
-        SendRing, //
+        SendRing,
+        TxSlot, //
     },
 };
 
@@ -71,17 +75,36 @@ impl Core {
 }
 
 impl Connection {
+    /// The link `from` has been taken apart: nothing of its device is needed any more. Only what posts looks at that, and
+    /// nothing is posted there.
+    pub(super) fn unmap(&self, from: &Link) {
+        let mapped = {
+            let mut core = self.core.lock();
+            match &mut core.bound {
+                Some(bound) if bound.link().is(from) => bound.unmap(),
+                _ => return,
+            }
+        };
+        drop(mapped);
+    }
+
     /// The link `from` goes, and nothing that was sent over it will arrive any more. In a work item.
-    pub(super) fn leave_link(&self, from: &Arc<Link>) {
+    pub(super) fn leave_link(&self, from: &Arc<Link>, evacuation: Evacuation) {
+        let mut from = from.clone();
         loop {
-            let Standing::Here(region) = self.core.lock().standing(from) else {
+            let Standing::Here(region) = self.core.lock().standing(&from) else {
                 return;
             };
-            let Some(refuge) = self.group().refuge(from, region) else {
+            let Some(refuge) = self.group().refuge(&from, region) else {
                 // The group ends and says so.
                 return;
             };
-            match self.move_to(from, region, &refuge) {
+            match self.move_to(&from, region, &refuge, evacuation) {
+                // That one has gone as well. Who looks for its connections has seen this one there, or is seen here.
+                Ok(()) if refuge.link.has_ended() => {
+                    self.unmap(&refuge.link);
+                    from = refuge.link;
+                }
                 Ok(()) => break,
                 // That one goes as well.
                 Err(e) if e == ENOTCONN => {}
@@ -101,24 +124,27 @@ impl Connection {
     /// # Errors
     ///
     /// `ENOTCONN` when that link goes as well; others when it cannot be used.
-    fn move_to(&self, from: &Link, region: Option<Rtoken>, to: &Refuge) -> Result {
+    fn move_to(
+        &self,
+        from: &Link,
+        region: Option<Rtoken>,
+        to: &Refuge,
+        evacuation: Evacuation,
+    ) -> Result {
         loop {
             let grown = self.core.lock().grown.clone();
             let bound = self
                 .group()
                 .bind(&to.link, &self.rmb, &self.first, grown.as_deref())?;
-            if self.take_link(from, region, to, bound, grown)? {
+            let slot = to.link.slot_to_move(evacuation)?;
+            if self.take_link(from, region, to, bound, grown, slot) {
                 return Ok(());
             }
         }
     }
 
-    /// Moves to another link by a binding that was made for it with the send ring `grown`; says whether that is still
-    /// the present one.
-    ///
-    /// # Errors
-    ///
-    /// `ENOTCONN` when that link goes as well.
+    /// Moves to another link by a slot of it and a binding that was made for it with the send ring `grown`; says whether
+    /// that is still the present one.
     fn take_link(
         &self,
         from: &Link,
@@ -126,8 +152,8 @@ impl Connection {
         to: &Refuge,
         bound: Binding,
         grown: Option<Arc<SendRing>>,
-    ) -> Result<bool> {
-        let slot = to.link.slot_to_move()?;
+        slot: TxSlot,
+    ) -> bool {
         // Data cannot follow where the peer has no key: it is told that the connection is over.
         let stranded = region.is_some() && to.peer.is_none();
         let (old, left) = {
@@ -135,14 +161,14 @@ impl Connection {
             let core = &mut *core;
             match core.standing(from) {
                 Standing::Here(_) => {}
-                Standing::Elsewhere => return Ok(true),
+                Standing::Elsewhere => return true,
             }
             let same = match (&core.grown, &grown) {
                 (Some(now), Some(then)) => Arc::ptr_eq(now, then),
                 (now, then) => now.is_none() && then.is_none(),
             };
             if !same {
-                return Ok(false);
+                return false;
             }
             let left = core.peer;
             core.peer = match (core.peer, to.peer) {
@@ -165,7 +191,7 @@ impl Connection {
         if stranded {
             self.abort();
         }
-        Ok(true)
+        true
     }
 
     /// Knows the peer's ring, as it is reached over `link`.

@@ -292,8 +292,9 @@ fn post(
             Err(ENOTCONN)
         };
     };
+    let ring = bound.ring(plan.from_before).ok_or(ENOTCONN)?;
     let mut writes = [Write {
-        ring: bound.ring(plan.from_before),
+        ring,
         offset: 0,
         len: 0,
         remote: peer.vaddr,

@@ -141,6 +141,7 @@ impl LinkGroup {
             state: LinkState::Unused,
             spare: false,
             leaving: false,
+            deserted: false,
         };
         let _ = column.state.on(LinkEvent::Made);
         let entered = {

@@ -99,6 +99,8 @@ pub(super) struct Column {
     pub(super) spare: bool,
     /// An exchange ends it: no connection takes it any more.
     pub(super) leaving: bool,
+    /// It was lost and taken apart, and its connections have to leave it.
+    pub(super) deserted: bool,
 }
 
 impl Column {

@@ -260,6 +260,9 @@ pub(crate) struct LinkGroup {
     /// Ends links that are lost.
     #[pin]
     loss_work: Work<LinkGroup, { LinkGroup::LOSS }>,
+    /// Moves the connections of links that are lost.
+    #[pin]
+    move_work: Work<LinkGroup, { LinkGroup::MOVE }>,
 }
 
 impl_has_work! {
@@ -267,6 +270,7 @@ impl_has_work! {
     impl HasWork<Self, { LinkGroup::TIDY }> for LinkGroup { self.tidy_work }
     impl HasWork<Self, { LinkGroup::CHANGE }> for LinkGroup { self.change_work }
     impl HasWork<Self, { LinkGroup::LOSS }> for LinkGroup { self.loss_work }
+    impl HasWork<Self, { LinkGroup::MOVE }> for LinkGroup { self.move_work }
 }
 
 impl WorkItem<{ LinkGroup::END }> for LinkGroup {
@@ -301,6 +305,14 @@ impl WorkItem<{ LinkGroup::LOSS }> for LinkGroup {
     }
 }
 
+impl WorkItem<{ LinkGroup::MOVE }> for LinkGroup {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.leave_lost_links();
+    }
+}
+
 impl LinkGroup {
     /// Number of the work that ends a group.
     pub(super) const END: u64 = 1;
@@ -313,6 +325,9 @@ impl LinkGroup {
 
     /// Number of the work that ends lost links.
     pub(super) const LOSS: u64 = 4;
+
+    /// Number of the work that moves their connections.
+    pub(super) const MOVE: u64 = 5;
 
     /// Makes a group with its first link, which begins at `start` and has a queue pair in state INIT. May sleep.
     pub(super) fn new(
@@ -349,6 +364,7 @@ impl LinkGroup {
                 tidy_work <- new_work!("LinkGroup::tidy_work"),
                 change_work <- new_work!("LinkGroup::change_work"),
                 loss_work <- new_work!("LinkGroup::loss_work"),
+                move_work <- new_work!("LinkGroup::move_work"),
             }),
             GFP_KERNEL,
         )?;
@@ -737,8 +753,7 @@ impl LinkGroup {
             }
         }
         for link in self.links() {
-            // Devices hold on to a key until the queue pair is gone that has used it.
-            link.destroy();
+            self.release_link(&link);
         }
         self.take_apart_rings();
         for link in self.links() {

@@ -5,7 +5,8 @@
 //! A link has a column in its group, which gives it a state ([`LinkState`]); this file has its hardware. A link that is
 //! to go is taken apart once, by whoever comes first, in a work item: [`Link::take_apart`]. It does not wait for what may
 //! take its time: a device destroys a queue pair when it has got rid of its packets, which may be waiting somewhere below
-//! it for an Ethernet address that nobody tells. That comes later, in a work item of the link: [`Link::clear_later`].
+//! it for an Ethernet address that nobody tells. That comes later, in a work item of the link: [`Link::release_later`].
+//! Its place in the group stays until its connections have left it, which may take longer: [`Link::clear_later`].
 //!
 //! [`LinkState`]: crate::proto::group::LinkState
 
@@ -187,6 +188,10 @@ pub(crate) struct Link {
     direct: Atomic<bool>,
     /// Somebody takes it apart, or has.
     ending: Atomic<bool>,
+    /// Somebody takes what is left of it off the device, or has.
+    pub(super) releasing: Atomic<bool>,
+    /// Nobody needs its place in the group any more.
+    vacant: Atomic<bool>,
     /// Somebody takes it off the tables, or has.
     pub(super) forgetting: Atomic<bool>,
     /// When the peer was last heard of, on the group's clock.
@@ -209,6 +214,9 @@ pub(crate) struct Link {
     #[pin]
     ended: Event,
     /// Nothing of it is left on the device.
+    #[pin]
+    pub(super) released: Event,
+    /// Nor in the tables.
     #[pin]
     pub(super) cleared: Event,
     /// Offers slots.
@@ -236,8 +244,11 @@ impl WorkItem<{ Link::CLEAR }> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.group.forget_link(&this);
-        this.group.column_freed();
+        this.group.release_link(&this);
+        if this.vacant.load(Acquire) {
+            this.group.forget_link(&this);
+            this.group.column_freed();
+        }
     }
 }
 
@@ -336,6 +347,8 @@ impl Link {
                 device_name: start.device_name(),
                 direct: Atomic::new(false),
                 ending: Atomic::new(false),
+                releasing: Atomic::new(false),
+                vacant: Atomic::new(false),
                 forgetting: Atomic::new(false),
                 last_heard: Atomic::new(now),
                 test_sent: Atomic::new(0),
@@ -350,6 +363,7 @@ impl Link {
                 queue_event <- new_condvar!("smc_llc::queue_event"),
                 registrar <- Registrar::new(),
                 ended <- Event::new(),
+                released <- Event::new(),
                 cleared <- Event::new(),
                 serve_work <- new_work!("Link::serve_work"),
                 clear_work <- new_work!("Link::clear_work"),
@@ -567,6 +581,8 @@ impl Link {
         // Whoever sees that it is lost, sees why.
         let _ = self.cause.cmpxchg(0, cause.number(), Full);
         if !self.lost.xchg(true, Full) {
+            // Connections that come from another link.
+            self.queue_event.notify_all();
             self.group.look_after_losses();
         }
     }
@@ -600,6 +616,11 @@ impl Link {
     /// Whether it is to go.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Acquire)
+    }
+
+    /// Whether it has been taken apart: nothing is sent or received any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_set()
     }
 
     /// Whether somebody takes it apart, or has.
@@ -712,8 +733,16 @@ impl Link {
         }
     }
 
-    /// Lets a work item take what is left of a link, which was taken apart, off the device and the tables.
-    pub(super) fn clear_later(self: &Arc<Self>) {
+    /// Lets a work item take what is left of a link, which was taken apart, off the device.
+    pub(super) fn release_later(self: &Arc<Self>) {
         registry::QUEUE.enqueue::<Link, { Link::CLEAR }>(self.clone());
+    }
+
+    /// The same, and then off the tables: its connections have left it. One that is still on its way to another link finds
+    /// no key of the peer there any more.
+    pub(super) fn clear_later(self: &Arc<Self>) {
+        // ORDERING: Before the work item runs once more.
+        self.vacant.store(true, Release);
+        self.release_later();
     }
 }

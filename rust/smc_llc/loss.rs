@@ -4,7 +4,9 @@
 //! 3.5.5.2 and 4.6).
 //!
 //! A lost link is taken apart before anything moves, so that nothing more of it arrives behind the first message of a
-//! connection on another link; the peer is told at once, and ends its side. Where an exchange ends a link, what is on its
+//! connection on another link; the peer is told at once, and ends its side. Nor does its device wait for the connections,
+//! which may take their time on a slow wire: they let go of it first, and what they need of the link is its place in the
+//! tables. Where an exchange ends a link, what is on its
 //! way arrives first.
 
 use core::net::Ipv6Addr;
@@ -38,10 +40,12 @@ use crate::{
             pick_other,
             Awaited,
             Deletion,
+            Evacuation,
             FlowId,
             LinkEvent,
             LinkState,
             Rtoken,
+            LINK_SLOTS,
             WAIT_MS, //
         },
         ids::{
@@ -77,6 +81,8 @@ pub(super) enum Cause {
     Keys,
     /// The peer did not answer.
     Silence,
+    /// It did not take over the connections of another link.
+    Stalled,
     /// The peer uses its queue pair anew.
     Superseded,
     /// The peer said so.
@@ -85,13 +91,14 @@ pub(super) enum Cause {
 
 impl Cause {
     /// Every cause.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Port,
         Self::Device,
         Self::Transport,
         Self::Posting,
         Self::Keys,
         Self::Silence,
+        Self::Stalled,
         Self::Superseded,
         Self::Peer,
     ];
@@ -119,6 +126,7 @@ impl Cause {
             Self::Posting => "the device refused a work request",
             Self::Keys => "a key could not be registered or withdrawn",
             Self::Silence => "the peer does not answer",
+            Self::Stalled => "too little got through when connections came from another one",
             Self::Superseded => "the peer uses its queue pair anew",
             Self::Peer => "the peer gave it up",
         }
@@ -156,11 +164,41 @@ pub(crate) struct Refuge {
     pub(crate) peer: Option<Rtoken>,
 }
 
+/// Links on which no chain is posted while connections come to them: these are to get through before any data.
+struct Held([Option<Arc<Link>>; LINK_SLOTS]);
+
+impl Held {
+    /// The active links of a group but one.
+    fn all_but(group: &LinkGroup, from: &Link) -> Self {
+        let mut links = [const { None }; LINK_SLOTS];
+        {
+            let state = group.llc.lock();
+            for (place, column) in links.iter_mut().zip(state.others(Some(from))) {
+                *place = Some(column.link.clone());
+            }
+        }
+        links.iter().flatten().for_each(|link| link.hold_chains());
+        Self(links)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for link in self.0.iter().flatten() {
+            link.release_chains();
+        }
+    }
+}
+
 impl LinkGroup {
     /// Where a connection goes that leaves the link `from`; `peer` is the peer's receive ring there, if it is still
     /// written. Only where that has a key nothing is lost; a link without is better than none, to tell the peer. Nothing
-    /// when there is no other link.
+    /// when there is no other link, or the group ends.
     pub(crate) fn refuge(&self, from: &Link, peer: Option<Rtoken>) -> Option<Refuge> {
+        if !self.is_alive() {
+            // Links that still seem to work do so for the farewell alone.
+            return None;
+        }
         let mut state = self.llc.lock();
         let all = Self::usable(&state);
         let mut known = all;
@@ -185,12 +223,27 @@ impl LinkGroup {
         state.table().translate(from.column(), token, to.column())
     }
 
+    /// Connections begin to leave a link.
+    pub(crate) fn evacuation(&self) -> Evacuation {
+        Evacuation::begin(self.now_ms())
+    }
+
+    /// The connections of a link that was taken apart let go of its device.
+    fn unmap_conns(&self, from: &Link) {
+        for sink in self.each_conn() {
+            sink.on_unmap(from);
+        }
+    }
+
     /// Moves the connections of a link over which nothing is sent any more.
     fn evacuate(&self, from: &Arc<Link>) {
         let before = from.conns.load(Relaxed);
-        for sink in self.each_conn() {
-            sink.on_move(from);
+        let held = Held::all_but(self, from);
+        let evacuation = self.evacuation();
+        for sink in self.each_conn().take_while(|_| self.is_alive()) {
+            sink.on_move(from, evacuation);
         }
+        drop(held);
         let moved = before.saturating_sub(from.conns.load(Relaxed));
         self.tell_failover(from, u32::try_from(moved).unwrap_or(0));
     }
@@ -250,18 +303,41 @@ impl LinkGroup {
             // Its device there may be out of order. The client asks for a further link if it is not.
             self.llc.lock().forget_peer_gid(peer.gid);
         }
-        if actions.evacuate {
-            self.evacuate(link);
-            self.after_loss(link);
-        }
+        self.unmap_conns(link);
         self.llc.lock().link_gone(link.column());
         self.llc_event.notify_all();
+        if actions.evacuate {
+            link.release_later();
+            if let Some(column) = self.llc.lock().column(link) {
+                column.deserted = true;
+            }
+            registry::QUEUE.enqueue::<Self, { Self::MOVE }>(self.clone());
+            return;
+        }
         link.clear_later();
         if !self.is_active() && self.is_alive() {
             // The first link of a group that never came about.
             self.end(Reason::LostPath);
         }
         self.look_after_links();
+    }
+
+    /// Moves the connections of lost links. A work item of its own: that may take seconds, in which other links are lost.
+    pub(super) fn leave_lost_links(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.llc.lock();
+                let mut columns = state.columns.iter_mut().flatten();
+                columns.find_map(|c| core::mem::take(&mut c.deserted).then(|| c.link.clone()))
+            };
+            let Some(link) = next else {
+                return;
+            };
+            self.evacuate(&link);
+            self.after_loss(&link);
+            link.clear_later();
+            self.look_after_links();
+        }
     }
 
     /// Tells the operator of a lost link.
@@ -344,16 +420,28 @@ impl LinkGroup {
         }
     }
 
-    /// Destroys the queue pair of a link that was taken apart and takes it off all tables: nothing of it is left
-    /// afterwards. In a work item; may take seconds, as [`Link::destroy`].
+    /// Takes what is left of a link that was taken apart off its device: the queue pair, then keys and mappings of rings.
+    /// What connections hold they let go of themselves. In a work item; may take seconds, as [`Link::destroy`].
+    pub(super) fn release_link(&self, link: &Arc<Link>) {
+        if link.releasing.xchg(true, Full) {
+            // Somebody else is at it.
+            while !link.released.wait_ms(WAIT_STEP_MS) {}
+            return;
+        }
+        // Devices hold on to a key until the queue pair is gone that has used it.
+        link.destroy();
+        self.unmap_rings(link.column());
+        link.released.set();
+    }
+
+    /// The same, and takes it off all tables: nothing of it is left afterwards.
     pub(super) fn forget_link(&self, link: &Arc<Link>) {
         if link.forgetting.xchg(true, Full) {
             // Somebody else is at it; afterwards another link may have the column.
             while !link.cleared.wait_ms(WAIT_STEP_MS) {}
             return;
         }
-        link.destroy();
-        self.unmap_rings(link.column());
+        self.release_link(link);
         let column = {
             let mut state = self.llc.lock();
             if let Some(column) = state.column(link) {
@@ -491,6 +579,8 @@ impl LinkGroup {
         link.take_apart();
         if actions.evacuate {
             // A connection may have come to it meanwhile.
+            self.unmap_conns(link);
+            link.release_later();
             self.evacuate(link);
         }
         self.after_loss(link);

@@ -250,7 +250,7 @@ impl DeviceUser for Registry {
         }
         // They end side by side, so that this is the time of the slowest.
         for link in left.iter() {
-            if !link.cleared.wait_ms(END_MS) {
+            if !link.released.wait_ms(END_MS) {
                 pr_warn!("a link of group {:#x} does not end\n", link.group().id());
             }
         }

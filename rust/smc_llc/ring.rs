@@ -184,8 +184,8 @@ impl Drop for SendRing {
 pub(crate) struct Binding {
     /// The link.
     link: Arc<Link>,
-    /// The send ring that the connection has from its start, as the link's device sees it.
-    first: Arc<Mapped>,
+    /// The send ring that the connection has from its start, as the link's device sees it, until that is let go of.
+    first: Option<Arc<Mapped>>,
     /// The larger one, while there is one.
     grown: Option<Arc<Mapped>>,
     /// Key and address of the connection's receive ring for the peer on the link.
@@ -198,17 +198,25 @@ impl Binding {
         &self.link
     }
 
-    /// The present send ring for posting, or the one before it.
-    pub(crate) fn ring(&self, before: bool) -> &Arc<Mapped> {
+    /// The present send ring for posting, or the one before it; nothing when the link's device has been let go of.
+    pub(crate) fn ring(&self, before: bool) -> Option<&Arc<Mapped>> {
         match &self.grown {
-            Some(grown) if !before => grown,
-            _ => &self.first,
+            Some(grown) if !before => Some(grown),
+            _ => self.first.as_ref(),
         }
     }
 
-    /// Takes a larger send ring into use, or (with nothing) the first one again; returns what was used until now.
+    /// Takes a larger send ring into use, or (with nothing) the first one again; returns what is not used any more.
     pub(crate) fn set_grown(&mut self, ring: Option<Arc<Mapped>>) -> Option<Arc<Mapped>> {
+        if self.first.is_none() {
+            return ring;
+        }
         core::mem::replace(&mut self.grown, ring)
+    }
+
+    /// Lets go of the link's device, which goes; returns what was used there. Nothing can be posted any more.
+    pub(crate) fn unmap(&mut self) -> [Option<Arc<Mapped>>; 2] {
+        [self.first.take(), self.grown.take()]
     }
 
     /// Key and address of the receive ring for the peer.
@@ -248,7 +256,7 @@ impl LinkGroup {
         link.conns.add(1, Relaxed);
         Ok(Binding {
             link: link.clone(),
-            first,
+            first: Some(first),
             grown,
             rmb: token,
         })

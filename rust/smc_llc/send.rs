@@ -5,7 +5,10 @@
 use kernel::{
     prelude::*,
     sync::Arc,
-    time::Jiffies, //
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
 };
 
 use super::{
@@ -15,7 +18,8 @@ use super::{
         Link, //
     },
     loss::Cause,
-    Deadline, //
+    Deadline,
+    WAIT_STEP_MS, //
 };
 use crate::{
     kapi::rdma::{
@@ -28,7 +32,10 @@ use crate::{
     proto::{
         cdc,
         conn::Short,
-        group::MAX_CONNS,
+        group::{
+            Evacuation,
+            MAX_CONNS, //
+        },
         ids::{
             AlertToken,
             Rkey,
@@ -52,9 +59,6 @@ pub(super) const LONG_LEN: usize = 72 + 16 * llc::MAX_RKEYS;
 
 /// LLC messages that wait for a slot; more are dropped, and the peer asks again or gives up.
 const LLC_BACKLOG: usize = 16;
-
-/// How long a connection that moves waits for a slot.
-const MOVE_MS: u32 = 5000;
 
 /// What a slot is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub(super) struct SendQueue {
     stopped: bool,
     /// Nothing at all is posted any more.
     closed: bool,
+    /// For how many links that go chains are kept back.
+    held: u32,
     /// Connections that asked for a slot in vain, in that order.
     pending: KVec<AlertToken>,
     /// LLC messages that wait for a slot.
@@ -113,6 +119,7 @@ impl SendQueue {
             chains: 0,
             stopped: false,
             closed: false,
+            held: 0,
             // Both lists are filled with the lock held and must not grow then.
             pending: KVec::with_capacity(usize::from(MAX_CONNS), GFP_KERNEL)?,
             backlog: KVec::with_capacity(LLC_BACKLOG, GFP_KERNEL)?,
@@ -169,7 +176,7 @@ impl SendQueue {
 
     /// Takes a free slot for a chain.
     fn take_chain(&mut self) -> Option<usize> {
-        if self.stopped {
+        if self.stopped || self.held > 0 {
             return None;
         }
         self.take(0, self.chains)
@@ -200,6 +207,7 @@ impl SendQueue {
     /// Whether a slot for a chain is free.
     fn has_chain(&self) -> bool {
         !self.stopped
+            && self.held == 0
             && self
                 .slots
                 .iter()
@@ -549,16 +557,33 @@ impl Link {
         ret.is_ok()
     }
 
-    /// Waits for a slot for the first message of a connection that moves here. In a work item.
+    /// Keeps chains back while connections come from another link, until [`release_chains`](Self::release_chains): their
+    /// first messages, of which few are under way at a time, would stand behind them.
+    pub(super) fn hold_chains(&self) {
+        let mut queue = self.send.lock();
+        queue.held = queue.held.saturating_add(1);
+    }
+
+    /// Ends that. In a work item.
+    pub(super) fn release_chains(&self) {
+        {
+            let mut queue = self.send.lock();
+            queue.held = queue.held.saturating_sub(1);
+        }
+        self.serve_pending();
+    }
+
+    /// Waits for a slot for the first message of a connection that moves here as part of `evacuation`. Where there is none
+    /// in its time the link is lost, too. In a work item.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the link goes; `ETIMEDOUT`.
-    pub(crate) fn slot_to_move(self: &Arc<Self>) -> Result<TxSlot> {
-        let deadline = Deadline::after(MOVE_MS);
+    /// `ENOTCONN` when the link goes.
+    pub(crate) fn slot_to_move(self: &Arc<Self>, evacuation: Evacuation) -> Result<TxSlot> {
         let mut queue = self.send.lock();
+        let mut waiting = evacuation.queue(queue.delivered, self.group().now_ms());
         loop {
-            if queue.stopped || queue.qp.is_none() {
+            if queue.stopped || queue.qp.is_none() || self.is_lost() {
                 return Err(gone());
             }
             let (from, to) = (queue.first_move(), queue.long_slot());
@@ -566,10 +591,16 @@ impl Link {
                 drop(queue);
                 return Ok(TxSlot::new(self.clone(), index));
             }
-            let left = deadline.left().ok_or(ETIMEDOUT)?;
+            let Some(left) = waiting.left_ms(queue.delivered, self.group().now_ms()) else {
+                drop(queue);
+                self.broken(Cause::Stalled);
+                return Err(gone());
+            };
+            // In steps: who loses the link does not take the lock.
+            let step = msecs_to_jiffies(left.min(WAIT_STEP_MS)).max(1);
             let _ = self
                 .queue_event
-                .wait_interruptible_timeout(&mut queue, left);
+                .wait_interruptible_timeout(&mut queue, step);
         }
     }
 

@@ -14,7 +14,10 @@ use crate::{
     proto::{
         cdc,
         conn::Short,
-        group::MAX_CONNS,
+        group::{
+            Evacuation,
+            MAX_CONNS, //
+        },
         ids::AlertToken, //
     },
 };
@@ -25,7 +28,7 @@ const INDEX_MASK: u32 = 0xff;
 /// Width of those bits.
 const INDEX_BITS: u32 = 8;
 
-/// A connection, as its link group sees it. All functions but two run with bottom halves off and must not sleep.
+/// A connection, as its link group sees it. All functions but three run with bottom halves off and must not sleep.
 pub(crate) trait ConnSink: Send + Sync {
     /// A CDC message with the connection's token has arrived on the link in this column.
     fn on_cdc(&self, bytes: &[u8; cdc::LEN], column: usize);
@@ -38,9 +41,14 @@ pub(crate) trait ConnSink: Send + Sync {
     /// and [`on_move`](ConnSink::on_move) or [`on_link_dead`](ConnSink::on_link_dead) follows.
     fn on_tx_done(&self, cookie: u64, ok: bool);
 
+    /// The link has been taken apart: a connection that uses it lets go of what it has on the link's device, so that the
+    /// device can go. [`on_move`](ConnSink::on_move) or [`on_link_dead`](ConnSink::on_link_dead) follows. Runs in a work
+    /// item.
+    fn on_unmap(&self, from: &Link);
+
     /// The link goes, and nothing that was sent over it will arrive any more: a connection that uses it has to take
     /// another one. Runs in a work item and may sleep.
-    fn on_move(&self, from: &Arc<Link>);
+    fn on_move(&self, from: &Arc<Link>, evacuation: Evacuation);
 
     /// The clock has ticked, or memory is wanted: a connection that has not sent since the last time gives the larger send
     /// ring back. Runs in a work item and may sleep.

@@ -16,6 +16,7 @@ mod conn_limits;
 mod cursor;
 mod differences;
 mod endpoint;
+mod evacuation;
 mod exchange;
 mod failover;
 mod flow;
