@@ -67,7 +67,7 @@ refused() {
 # The newest group of this side becomes one of such a kind before long.
 group_is() { # single|symmetric
 	local i
-	for ((i = 0; i < 200; i++)); do
+	for ((i = 0; i < 600; i++)); do # a side asks again after 16 s, or 32
 		if "$progs/smc_peer" lgrs | tail -n 1 | grep -q "type=$1 "; then return 0; fi
 		sleep 0.1
 	done
