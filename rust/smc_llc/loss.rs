@@ -6,8 +6,7 @@
 //! A lost link is taken apart before anything moves, so that nothing more of it arrives behind the first message of a
 //! connection on another link; the peer is told at once, and ends its side. Nor does its device wait for the connections,
 //! which may take their time on a slow wire: they let go of it first, and what they need of the link is its place in the
-//! tables. Where an exchange ends a link, what is on its
-//! way arrives first.
+//! tables. Where an exchange ends a link, what is on its way arrives first.
 
 use core::net::Ipv6Addr;
 
