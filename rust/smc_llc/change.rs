@@ -528,7 +528,7 @@ impl LinkGroup {
         };
         if failed && outlook.is_some_and(|o| o.context.own_alternate) {
             // The server does not ask again by itself.
-            self.llc.lock().add_failed(self.now_ms());
+            self.llc.lock().offer_failed(self.now_ms());
         }
     }
 

@@ -350,7 +350,14 @@ impl LlcState {
     /// A link could not be added although there was a device for it: it is tried again later.
     pub(super) fn add_failed(&mut self, now: i64) {
         self.failures = self.failures.saturating_add(1);
-        self.retry_at = retry_ms(self.failures).map(|ms| now.saturating_add(i64::from(ms)));
+        self.retry_at = Some(now.saturating_add(i64::from(retry_ms(self.failures))));
+    }
+
+    /// The server's offer has come to nothing. If it was asked for, that counts already.
+    pub(super) fn offer_failed(&mut self, now: i64) {
+        if self.retry_at.is_none() {
+            self.add_failed(now);
+        }
     }
 
     /// Keeps a GID of the peer in mind; the latest ones, if there are more than places.

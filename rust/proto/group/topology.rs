@@ -193,12 +193,12 @@ pub fn pick_alternate(ports: &[Alternate]) -> Option<usize> {
 }
 
 /// How long a side that has a device for a further link waits before it tries again, after so many failures in a row, in
-/// milliseconds; nothing when it waits for a change of ports. RFC 7609 leaves that open.
-pub const fn retry_ms(failures: u32) -> Option<u32> {
+/// milliseconds. RFC 7609 leaves that open. It never gives up: a way that is mended far from here changes no port.
+pub const fn retry_ms(failures: u32) -> u32 {
     match failures {
-        0 => Some(0),
-        1..=7 => Some(RETRY_MS << failures.saturating_sub(1)),
-        _ => None,
+        0 => 0,
+        1..=7 => RETRY_MS << failures.saturating_sub(1),
+        _ => RETRY_MS << 6,
     }
 }
 
