@@ -80,6 +80,10 @@ use crate::{
 /// How long an exchange waits for those before it: longer than adding a link takes.
 pub(super) const TURN_MS: u32 = 10_000;
 
+/// How long a server's offer may wait for its turn: the server waits for two seconds for the answer, and finding the way to
+/// its device may take the rest.
+const PARKED_MS: u32 = 400;
+
 /// Ends of links that wait for their turn.
 const MOST_DELETES: usize = 4;
 
@@ -156,7 +160,7 @@ struct ParkedOffer {
     column: usize,
     /// That link's number.
     link: Option<LinkId>,
-    /// How long the server waits for the answer.
+    /// Until when it can be answered in time.
     until: Deadline,
 }
 
@@ -624,7 +628,7 @@ impl LinkGroup {
                         text,
                         column: link.column(),
                         link: link.known_id(),
-                        until: Deadline::after(WAIT_MS),
+                        until: Deadline::after(PARKED_MS),
                     });
                     if state.parked_offer.is_none() {
                         self.answer(state, link, &msg);
