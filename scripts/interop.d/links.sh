@@ -170,6 +170,18 @@ used_devices() { # what is expected, at which turn
 	fi
 }
 
+# Idle connections lose the link of a device at one side, and go on over the other one.
+idle_lose() { # side, number of the device, mark that they come to, device that is left
+	local status=0
+	if [[ $me == "$1" ]]; then device delete "$2" || status=1; fi
+	group_is single || status=1
+	vm-barrier "$name-$client-lost-$2"
+	touch "/tmp/open/$3"
+	marked "$3" || status=1
+	used_devices "$4" "$3" || status=1
+	return "$status"
+}
+
 # Idle connections on two links lose the one, which comes back, and then the other one.
 failover() { # side
 	local status=0 act=$1
@@ -180,22 +192,12 @@ failover() { # side
 	marked 1 || status=1
 	sleep 2 # what was sent is complete
 	used_devices "rxe1 rxe2" 1 || status=1
-	if [[ $me == "$act" ]]; then device delete 2 || status=1; fi
-	group_is single || status=1
-	vm-barrier "$name-$client-lost-2"
-	touch /tmp/open/2
-	marked 2 || status=1
-	used_devices rxe1 2 || status=1
+	idle_lose "$act" 2 2 rxe1 || status=1
 	if [[ $me == "$act" ]]; then device add 2 || status=1; fi
 	group_is symmetric || status=1
 	vm-barrier "$name-$client-back-2"
 	sleep 1
-	if [[ $me == "$act" ]]; then device delete 1 || status=1; fi
-	group_is single || status=1
-	vm-barrier "$name-$client-lost-1"
-	touch /tmp/open/3
-	marked 3 || status=1
-	used_devices rxe2 3 || status=1
+	idle_lose "$act" 1 3 rxe2 || status=1
 	close_connections || status=1
 	return "$status"
 }
