@@ -434,15 +434,19 @@ impl AcceptQueue {
     /// Whether another connection may come, which is counted then; if not, notes that one may be waiting.
     fn has_room(self: &Arc<Self>) -> bool {
         let mut queue = self.queue.lock();
-        let late = queue.handshakes.iter().filter(|h| h.is_late()).count();
         let here = queue
             .ready
             .len()
             .saturating_add(queue.handshakes.len())
-            .saturating_sub(late.min(MOST_LATE))
             .saturating_add(queue.deferred.len())
             .saturating_add(queue.coming);
-        queue.stalled = here > queue.backlog;
+        // They are looked at only where they are in the way.
+        let late = if here > queue.backlog {
+            queue.handshakes.iter().filter(|h| h.is_late()).count()
+        } else {
+            0
+        };
+        queue.stalled = here.saturating_sub(late.min(MOST_LATE)) > queue.backlog;
         let room = !queue.stalled && !queue.closed;
         if room {
             queue.coming = queue.coming.saturating_add(1);
