@@ -193,6 +193,13 @@ impl Registration {
     }
 }
 
+/// Most pieces that a ring may have so that each of the devices there are can read it: a connection may move to any.
+pub(crate) fn common_pieces() -> Option<usize> {
+    devices()
+        .filter_map(|device| Some(device.enter()?.limits().pieces()))
+        .min()
+}
+
 /// The devices, one after the other: while one is looked at others may come and go.
 pub(crate) fn devices() -> impl Iterator<Item = Arc<Device>> {
     let state = STATE.get();

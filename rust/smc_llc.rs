@@ -44,6 +44,7 @@ mod registry;
 mod ring;
 mod rmb;
 mod send;
+mod state;
 mod table;
 mod tell;
 

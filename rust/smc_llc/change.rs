@@ -15,12 +15,7 @@ use kernel::{
 use super::{
     continuation::Continuation,
     flow::{
-        Column,
         Outcome,
-        Started,
-        Text,
-        What,
-        PEER_GIDS,
         TURN_MS, //
     },
     gone,
@@ -28,6 +23,14 @@ use super::{
     link::{
         Link,
         PeerLink, //
+    },
+    state::{
+        Column,
+        LlcState,
+        Started,
+        Text,
+        What,
+        PEER_GIDS, //
     },
     Deadline, //
 };
@@ -124,15 +127,14 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the group ends; `ENOSPC` without a free column; what the device says.
+    /// `ENOTCONN` when the group ends; `ENOSPC` without a free column; `EOPNOTSUPP` when the device cannot read a send
+    /// ring that the group has; what the device says.
     pub(super) fn new_link(
         self: &Arc<Self>,
         start: &Start,
         id: Option<LinkId>,
     ) -> Result<Arc<Link>> {
-        let free = |state: &super::flow::LlcState| {
-            state.columns.iter().position(Option::is_none).ok_or(ENOSPC)
-        };
+        let free = |state: &LlcState| state.columns.iter().position(Option::is_none).ok_or(ENOSPC);
         // Links come one at a time, so that the column stays free.
         let column = free(&self.llc.lock())?;
         let link = Link::new(self, column, start, id)?;
@@ -159,10 +161,17 @@ impl LinkGroup {
             }
         };
         // Whoever ends the links of a device has seen this one, or is seen here.
-        if !entered || start.device().is_going() {
+        let refused = if !entered || start.device().is_going() {
+            Some(gone())
+        } else if self.most_pieces() > link.max_pieces() {
+            Some(EOPNOTSUPP)
+        } else {
+            None
+        };
+        if let Some(why) = refused {
             link.take_apart();
             self.forget_link(&link);
-            return Err(gone());
+            return Err(why);
         }
         Ok(link)
     }

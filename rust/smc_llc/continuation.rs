@@ -4,8 +4,8 @@
 //! turns (RFC 7609, sections 3.5.1.6.3 and 3.5.5.2.3).
 
 use super::{
-    flow::LlcState,
-    link::Link, //
+    link::Link,
+    state::LlcState, //
 };
 use crate::proto::{
     group::{

@@ -31,16 +31,16 @@ use kernel::{
 };
 
 use super::{
-    flow::{
-        Column,
-        LlcState,
-        PEER_GIDS, //
-    },
     gone,
     link::Link,
     loss::Cause,
     registry,
     ring::Rings,
+    state::{
+        Column,
+        LlcState,
+        PEER_GIDS, //
+    },
     table::{
         ConnSink,
         Table, //

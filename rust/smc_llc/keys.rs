@@ -200,7 +200,7 @@ impl LinkGroup {
         opcode: Opcode,
         body: Body<'_>,
         limit: Deadline,
-    ) -> Result<Option<super::flow::Text>> {
+    ) -> Result<Option<super::state::Text>> {
         let awaited = Awaited {
             opcode,
             response: true,
@@ -245,7 +245,7 @@ impl LinkGroup {
         self: &Arc<Self>,
         id: FlowId,
         memories: &[Arc<RmbMemory>],
-    ) -> Result<Option<super::flow::Text>> {
+    ) -> Result<Option<super::state::Text>> {
         let (via, _) = self.links_for_keys()?;
         let mut keys = [Rkey(0); KEYS_AT_ONCE];
         let mut used = 0usize;

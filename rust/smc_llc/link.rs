@@ -387,14 +387,26 @@ impl Link {
     /// Makes the queue pair, as large as the namespace's settings want it, or smaller where there is no memory or the
     /// device does not do that.
     fn new_qp(self: &Arc<Self>, pd: &Arc<Pd>, port: u32) -> Result<(Qp<Events, Init>, Slots)> {
-        let mut want = self.group.ctx().settings().work_requests();
-        loop {
+        let wish = self.group.ctx().settings().work_requests();
+        let mut want = wish;
+        let made = loop {
             let made = self.qp_for(pd, port, want);
             match (made, want.fewer()) {
                 (Err(e), Some(fewer)) if e == ENOMEM || e == EINVAL => want = fewer,
-                (made, _) => return made,
+                (made, _) => break made?,
             }
+        };
+        if want != wish {
+            pr_info!(
+                "a link of group {:#x} has {} send and {} receive work requests: there is no room for {} and {}\n",
+                self.group.id(),
+                want.send,
+                want.receive,
+                wish.send,
+                wish.receive
+            );
         }
+        Ok(made)
     }
 
     /// Makes a queue pair of exactly this size.

@@ -47,6 +47,7 @@ use crate::{
         },
         size::RmbeSizeCode, //
     },
+    smc_ib, //
 };
 
 /// Bytes of the send ring that a connection has from its start. Most never need more, and one that gets no more memory
@@ -327,6 +328,13 @@ impl LinkGroup {
         Err(last)
     }
 
+    /// The pieces of the send ring that has most of them.
+    pub(super) fn most_pieces(&self) -> usize {
+        let rings = self.rings.lock();
+        let pieces = rings.sends.iter().map(|memory| memory.ring.pieces());
+        pieces.max().unwrap_or(0)
+    }
+
     /// A send ring of exactly so many bytes.
     fn make_send_ring(
         self: &Arc<Self>,
@@ -335,6 +343,7 @@ impl LinkGroup {
         memcg: Option<&MemCg>,
     ) -> Result<SendRing> {
         let pieces = link.max_pieces();
+        let pieces = smc_ib::common_pieces().map_or(pieces, |most| most.min(pieces));
         if let Some(memory) = self.spare_send_ring(bytes, pieces, memcg) {
             return Ok(self.send_handle(memory, true));
         }

@@ -20,6 +20,7 @@ use kernel::{
     },
     ffi::c_void,
     new_mutex,
+    num::casts::u32_as_usize,
     prelude::*,
     str::CStr,
     sync::{
@@ -40,6 +41,7 @@ use smc_bindings as bindings;
 
 use super::{
     from_err_ptr,
+    qp::MAX_SGE,
     route::{
         gid_of,
         in6_addr,
@@ -265,6 +267,13 @@ pub struct Limits {
     pub max_cqe: u32,
     /// Number of ports, which are counted from 1.
     pub ports: u32,
+}
+
+impl Limits {
+    /// Most pieces that a range of a ring may have to be sent by one WRITE.
+    pub fn pieces(&self) -> usize {
+        MAX_SGE.min(u32_as_usize(self.max_send_sge))
+    }
 }
 
 /// State of a port.

@@ -65,7 +65,7 @@ use crate::kapi::event::Event;
 pub const MAX_WRITES: usize = 4;
 
 /// Most scatter entries of one WRITE that are asked of a device.
-const MAX_SGE: usize = 8;
+pub(super) const MAX_SGE: usize = 8;
 
 /// Bytes of a message that is sent.
 const MSG_LEN: usize = 44;
@@ -511,7 +511,7 @@ impl<H: QpEvents> Core<H> {
         if cqes > u32_as_usize(limits.max_cqe) {
             return Err(EINVAL);
         }
-        let max_sge = MAX_SGE.min(u32_as_usize(limits.max_send_sge));
+        let max_sge = limits.pieces();
         let tail = limits.max_recv_sge >= 2;
         let recv_len = if tail {
             config.recv_len
