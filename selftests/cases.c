@@ -38,7 +38,7 @@ enum { EXIT_PASS = 0, EXIT_FAIL = 1, EXIT_SKIP = 4 };
 static const struct suite *const suites[] = {
 	&suite_load, &suite_socket, &suite_fallback, &suite_waiting, &suite_reason,
 	&suite_transfer, &suite_goaway, &suite_faults,
-	&suite_crowd, &suite_links, &suite_groups, &suite_tuning, &suite_storm,
+	&suite_crowd, &suite_links, &suite_groups, &suite_isolated, &suite_tuning, &suite_storm,
 };
 
 /* Shared with the case's process: why it skips. */

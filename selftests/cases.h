@@ -45,6 +45,7 @@ extern const struct suite suite_crowd;
 extern const struct suite suite_faults;
 extern const struct suite suite_links;
 extern const struct suite suite_groups;
+extern const struct suite suite_isolated;
 extern const struct suite suite_tuning;
 extern const struct suite suite_storm;
 

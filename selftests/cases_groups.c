@@ -378,6 +378,45 @@ static void device_goes_at_once_though_the_other_wire_is_slow(void)
 	wires_end(1u << CLIENT, 2);
 }
 
+/* What the first devices of both sides have counted. */
+static long long counted_by_devices(const char *what)
+{
+	return dev_counter(CLIENT, what) + dev_counter(SERVER, what);
+}
+
+/*
+ * All connections that a group takes are busy at once, with messages too small to be put together.  The other end has
+ * no receive buffer for one of them now and then, which costs that link a pause for all; it must not become the rule.
+ */
+static void full_group_of_busy_connections_finds_receive_buffers(void)
+{
+	enum { MANY = 255, EACH = 3000, MESSAGE = 100 };
+	static struct pair p[MANY];
+	static struct flow f[2 * MANY];
+	long long refused, packets;
+
+	one_wire();
+	for (int i = 0; i < MANY; i++) {
+		p[i] = pair_make(&links_v4);
+		CHECK_EQ(info_of(p[i].c).lgr_id, info_of(p[0].c).lgr_id);
+		f[2 * i] = (struct flow) { .fd = p[i].c, .to_send = EACH, .send_seed = i, .to_recv = EACH,
+					   .recv_seed = i + MANY, .chunk = MESSAGE };
+		f[2 * i + 1] = (struct flow) { .fd = p[i].s, .to_send = EACH, .send_seed = i + MANY, .to_recv = EACH,
+					       .recv_seed = i, .chunk = MESSAGE };
+	}
+	refused = counted_by_devices("rcvd_rnr_err");
+	packets = counted_by_devices("sent_pkts");
+	pump(f, 2 * MANY, 60000);
+	refused = counted_by_devices("rcvd_rnr_err") - refused;
+	packets = counted_by_devices("sent_pkts") - packets;
+	note("%lld packets, of which %lld found no receive buffer", packets, refused);
+	/* Waiting messages of one connection go together, so that there are fewer than were written. */
+	CHECK(packets > 10 * MANY);
+	CHECK(refused * 100 < packets);
+	for (int i = 0; i < MANY; i++)
+		pair_close(&p[i]);
+}
+
 /* Lines at notice level in the kernel's log that match. */
 static long long notices(const char *fmt, ...)
 {
@@ -434,6 +473,7 @@ static const struct test_case groups_cases[] = {
 	CASE_LIMIT(asymmetric_link_of_a_client_with_two_devices, 120),
 	CASE_LIMIT(asymmetric_link_of_a_server_with_two_devices, 120),
 	CASE_LIMIT(device_goes_at_once_though_the_other_wire_is_slow, 180),
+	CASE_LIMIT(full_group_of_busy_connections_finds_receive_buffers, 180),
 	CASE_LIMIT(losses_are_noticed, 120),
 };
 

@@ -264,6 +264,14 @@ net_down() {
 	ip netns del "$ns_server" 2>/dev/null || :
 }
 
+# Lets each RDMA device belong to one namespace, as long as the script runs; what
+# is there before has to go, as there may be no namespace but the machine's then.
+isolated=
+devices_isolated() {
+	modprobe -q rdma_rxe || :
+	busywait 20000 rdma system set netns exclusive 2>/dev/null && isolated=1
+}
+
 # Where an SMC socket loads what: by alias neither this module, which is loaded
 # and unloaded here by name, nor another implementation.
 modprobe_rules() {
@@ -278,6 +286,8 @@ cleanup() {
 	if [[ -n $loaded_here ]] && module_loaded; then
 		busywait 10000 rmmod smc_rs 2>/dev/null || note "the module cannot be unloaded"
 	fi
+	[[ -z $isolated ]] || busywait 20000 rdma system set netns shared 2>/dev/null ||
+		note "the RDMA devices still belong to namespaces"
 	exit "$status"
 }
 
@@ -372,7 +382,7 @@ cases_run() { # suite
 
 # All of a script whose cases are a suite of smc_cases: two namespaces with an
 # RDMA device each, or with "second" two of them.
-suite_script() { # suite [second]
+suite_script() { # suite [second [regular expression of what it makes others say]]
 	script_start
 	need_command ip rdma nft
 	need_cases_program
@@ -383,6 +393,6 @@ suite_script() { # suite [second]
 	[[ ${2-} != second ]] || net_second || note "no second wire here"
 	cases_run "$1"
 	net_down
-	log_check "${1}_no_message_above_notice"
+	log_check "${1}_no_message_above_notice" "${3-}"
 	tap_end
 }
