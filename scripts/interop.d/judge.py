@@ -84,14 +84,18 @@ class Judge:
         self.seen = collections.Counter()
         # (asker, link, kind) -> times of unanswered requests.
         self.asked = collections.defaultdict(collections.deque)
+        # (sender, ends, queue pair it sends to) -> link. The links between the same ends are told apart by who has
+        # confirmed them: a Confirm Link and its answer name both queue pairs.
+        self.links = {}
+        self.confirming = {}
         self.longest = collections.defaultdict(float)
         # What was asked on a link before its end may have been left unanswered. When a link was ended last by a message,
         # and (sender, link) -> when it was last heard of.
         self.deleted = -1.0
         self.heard = {}
-        # What the device has sent again is not new: (sender, link, queue pair, packet sequence number).
+        # What the device has sent again is not new: the way, and the packet sequence number.
         self.packets = set()
-        # (sender, link, queue pair, token) -> last sequence number.
+        # The way and the token -> last sequence number.
         self.sequence = {}
         self.end = 0.0
 
@@ -99,9 +103,24 @@ class Judge:
         return "ours" if frame.get("ip.src") in self.ours else "peer"
 
     @staticmethod
-    def link(frame):
-        """The two ends of a link, as far as a packet says who they are."""
+    def ends(frame):
+        """The two ends of a link."""
         return frozenset((frame["ip.src"], frame["ip.dst"]))
+
+    def way(self, frame):
+        """Who sends to which queue pair."""
+        return self.side(frame), self.ends(frame), frame["infiniband.bth.destqp"]
+
+    def link(self, frame):
+        """The link of a SEND; until it is confirmed all that is known are its ends."""
+        return self.links.get(self.way(frame), self.ends(frame))
+
+    def note_link(self, frame, answer):
+        """A link is confirmed."""
+        ends = self.ends(frame)
+        if not answer:
+            self.confirming[ends] = ends, frame["frame.number"]
+        self.links[self.way(frame)] = self.confirming.get(ends, ends)
 
     def wrong(self, frame, text):
         self.bad.append(f"frame {frame['frame.number']} from {self.side(frame)}: {text}")
@@ -112,8 +131,7 @@ class Judge:
         if "_ws.malformed" in frame and self.side(frame) == "ours" and not self.has_keys(frame):
             self.wrong(frame, "malformed")
         if number(frame, "infiniband.bth.opcode") == SEND_ONLY:
-            packet = (self.side(frame), self.link(frame), frame["infiniband.bth.destqp"],
-                      frame["infiniband.bth.psn"])
+            packet = self.way(frame), frame["infiniband.bth.psn"]
             if packet not in self.packets:
                 self.packets.add(packet)
                 self.look_at_send(frame)
@@ -137,8 +155,10 @@ class Judge:
         if name is None:
             self.wrong(frame, f"unknown message {kind:#x}")
             return
-        link = self.link(frame)
         answer = bool(message[FLAGS] & ANSWER)
+        if name == "Confirm Link":
+            self.note_link(frame, answer)
+        link = self.link(frame)
         refused = answer and name == "Add Link" and bool(message[FLAGS] & REJECTED)
         self.seen[side, name + (" refused" if refused else " answer" if answer else "")] += 1
         if name == "Add Link" and side == "ours":
@@ -147,10 +167,6 @@ class Judge:
             self.deleted = self.end
         if name in ALONE:
             return
-        if name == "Confirm Link" and not answer:
-            # A new link between the same ends: nothing that was asked on the one before is answered any more.
-            for key in [key for key in self.asked if key[1] == link]:
-                self.never_answered(*key, self.asked.pop(key))
         if not answer:
             self.asked[side, link, name].append((self.end, frame["frame.number"]))
             return
@@ -186,7 +202,7 @@ class Judge:
     def look_at_cdc(self, frame, message):
         side = self.side(frame)
         self.seen[side, "CDC"] += 1
-        key = (side, self.link(frame), frame["infiniband.bth.destqp"], frame["smc.rmbe.ctrl.alert.token"])
+        key = self.way(frame), frame["smc.rmbe.ctrl.alert.token"]
         now, before = number(frame, "smc.rmbe.ctrl.seqno"), self.sequence.get(key)
         if message[PRODUCER_FLAGS] & FAILOVER:
             # The first one over another link repeats the number of the last one that is known to have come.
