@@ -329,7 +329,7 @@ log_start() {
 log_lines() {
 	local usual='loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)'
 	usual+='|non-flush error status = 12|Automounting of tracing to debugfs'
-	if [[ $(nproc) == 1 ]]; then usual+='|unregister_netdevice: waiting for veth|ref_tracker: netdev'; fi
+	if [[ $(nproc) == 1 ]]; then usual+='|unregister_netdevice: waiting for|ref_tracker: netdev'; fi
 	dmesg --level=emerg,alert,crit,err,warn,info --decode --nopager 2>/dev/null |
 		sed "1,/$log_mark/d" |
 		grep -E '^[a-z]+ *:(emerg|alert|crit|err|warn) *:' |
