@@ -343,11 +343,11 @@ impl LinkGroup {
         memcg: Option<&MemCg>,
     ) -> Result<SendRing> {
         let pieces = link.max_pieces();
-        let pieces = smc_ib::common_pieces().map_or(pieces, |most| most.min(pieces));
         if let Some(memory) = self.spare_send_ring(bytes, pieces, memcg) {
             return Ok(self.send_handle(memory, true));
         }
         let layout = self.ctx().settings().layout();
+        let pieces = smc_ib::common_pieces().map_or(pieces, |most| most.min(pieces));
         let ring = Ring::new(bytes, pieces, layout, memcg)?;
         let memcg = memcg.cloned();
         let memory = Arc::pin_init(
