@@ -24,9 +24,7 @@ static void move_out(enum side side, int which)
 	/* It takes a name of the machine's namespace to go there. */
 	CHECK_EQ(sh("ip netns attach smctout 1; ip netns exec %s rdma dev set %s netns smctout; s=$?; "
 		    "ip netns del smctout; exit $s", ns_of(side), device(side, which)), 0);
-	note("%s was moved in %llu ms", device(side, which), (unsigned long long)(now_us() - start) / 1000);
-	if (now_us() - start > 4000000ull * slowness())
-		FAIL("moving a device took %llu ms", (unsigned long long)(now_us() - start) / 1000);
+	device_went(side, which, "moved", start);
 }
 
 static bool is_inside(enum side side, int which)
@@ -67,9 +65,8 @@ static void mend(void)
 		for (int side = 0; side < 2; side++)
 			if (!is_inside(side, which))
 				move_in(side, which);
-	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=1"), 0);
-	busywait(SECOND_MS, has_links, &none);
-	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=0"), 0);
+	if (!drain_groups(has_links, &none))
+		FAIL("groups do not end");
 }
 
 static bool goes_by_rdma(void *arg)
@@ -105,32 +102,26 @@ static void device_of_another_namespace_is_left_alone(void)
 		FAIL("connections go by TCP, though the device is here");
 }
 
+static void nothing_outside(void)
+{
+	CHECK_EQ(queue_pairs(NULL), 0);
+}
+
+static void expect_two_links(void)
+{
+	expect_links(2);
+}
+
 /* One device after the other goes to another namespace, and comes back. */
 static void devices_that_move(enum side side)
 {
+	static const struct losing moved = {
+		.lose = move_out, .back = move_in, .meanwhile = nothing_outside, .both = expect_two_links,
+	};
 	struct pair p = pair_make(&links_v4);
-	struct transfer t;
-	int first;
 
 	expect_links(2);
-	first = carried_by(p.c, CLIENT);
-	transfer_start(&t, &p, MUCH, MUCH);
-	transfer_wait(&t, MUCH / 4);
-	move_out(side, first);
-	transfer_wait(&t, MUCH / 4);
-	expect_carried_by(&p, !first);
-	CHECK_EQ(queue_pairs(NULL), 0);
-	move_in(side, first);
-	expect_links(2);
-	move_out(side, !first);
-	transfer_end(&t);
-	expect_carried_by(&p, first);
-	if (t.longest_us > 3000000ull * slowness())
-		FAIL("nothing arrived for %llu ms", (unsigned long long)t.longest_us / 1000);
-	move_in(side, !first);
-	expect_links(2);
-	exchange(&p, 100000, 100000);
-	pair_close(&p);
+	lose_each_device(&p, side, &moved);
 }
 
 static void devices_of_the_client_move_and_no_byte_is_lost(void)

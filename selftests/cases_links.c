@@ -82,16 +82,21 @@ static bool there(enum side side, int which)
 	return access(path, F_OK) == 0;
 }
 
+void device_went(enum side side, int which, const char *how, uint64_t start)
+{
+	uint64_t took = now_us() - start;
+
+	note("%s was %s in %llu ms", device(side, which), how, (unsigned long long)took / 1000);
+	if (took > 4000000ull * slowness())
+		FAIL("%s was %s in no less than %llu ms", device(side, which), how, (unsigned long long)took / 1000);
+}
+
 void device_delete(enum side side, int which)
 {
 	uint64_t start = now_us();
 
 	CHECK_EQ(sh("rdma link delete %s", device(side, which)), 0);
-	note("%s was deleted in %llu ms", device(side, which),
-	     (unsigned long long)(now_us() - start) / 1000);
-	if (now_us() - start > 4000000ull * slowness())
-		FAIL("deleting a device took %llu ms",
-		     (unsigned long long)(now_us() - start) / 1000);
+	device_went(side, which, "deleted", start);
 }
 
 void device_add(enum side side, int which)
@@ -152,15 +157,20 @@ void expect_both_links(void)
 	note("both links are there after %llu ms", (unsigned long long)(now_us() - start) / 1000);
 }
 
+bool drain_groups(bool (*gone)(void *arg), void *arg)
+{
+	/* The setting is one of the first namespace, in which the case need not be any more. */
+	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=1"), 0);
+	bool ended = busywait(SECOND_MS, gone, arg);
+	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=0"), 0);
+	return ended;
+}
+
 void end_groups(void)
 {
 	unsigned int none = 0;
 
-	/* The setting is one of the first namespace, in which the case need not be any more. */
-	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=1"), 0);
-	bool gone = busywait(SECOND_MS, has_qps, &none);
-	CHECK_EQ(sh("nsenter -t 1 -n sysctl -qw net.smc.drain=0"), 0);
-	if (!gone)
+	if (!drain_groups(has_qps, &none))
 		FAIL("groups do not end");
 }
 
@@ -309,29 +319,39 @@ static void second_link_is_added_and_both_are_used(void)
 	pair_close(&q);
 }
 
-/* The device under a transfer goes; then it comes back, and the other one goes. */
-static void lose_devices(const struct flavour *f, enum side side)
+void lose_each_device(struct pair *p, enum side side, const struct losing *by)
 {
-	struct pair p = linked_pair_of(f);
 	struct transfer t;
-	int first = carried_by(p.c, CLIENT);
+	int first = carried_by(p->c, CLIENT);
 
-	transfer_start(&t, &p, MUCH, MUCH);
+	transfer_start(&t, p, MUCH, MUCH);
 	transfer_wait(&t, MUCH / 4);
-	device_delete(side, first);
+	by->lose(side, first);
 	transfer_wait(&t, MUCH / 4);
-	expect_carried_by(&p, !first);
-	device_add(side, first);
-	expect_both_links();
-	device_delete(side, !first);
+	expect_carried_by(p, !first);
+	if (by->meanwhile)
+		by->meanwhile();
+	by->back(side, first);
+	by->both();
+	by->lose(side, !first);
 	transfer_end(&t);
-	expect_carried_by(&p, first);
+	expect_carried_by(p, first);
 	if (t.longest_us > 3000000ull * slowness())
 		FAIL("nothing arrived for %llu ms", (unsigned long long)t.longest_us / 1000);
-	device_add(side, !first);
-	expect_both_links();
-	exchange(&p, 100000, 100000);
-	pair_close(&p);
+	by->back(side, !first);
+	by->both();
+	exchange(p, 100000, 100000);
+	pair_close(p);
+}
+
+static void lose_devices(const struct flavour *f, enum side side)
+{
+	static const struct losing deleted = {
+		.lose = device_delete, .back = device_add, .both = expect_both_links,
+	};
+	struct pair p = linked_pair_of(f);
+
+	lose_each_device(&p, side, &deleted);
 }
 
 static void client_device_lost_twice_loses_no_byte(void)

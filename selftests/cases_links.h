@@ -35,6 +35,8 @@ long long objects(const char *what);
 unsigned int qps_on(const char *name, unsigned int *number);
 bool has_qps(void *arg);
 
+/* A device has gone, in this way, and that must not have taken long. */
+void device_went(enum side side, int which, const char *how, uint64_t start);
 void device_delete(enum side side, int which);
 void device_add(enum side side, int which);
 void netdev(enum side side, int which, const char *state);
@@ -44,7 +46,8 @@ bool links_prepare(void);
 
 /* Each device has one queue pair: there is one group, and it has two links. */
 void expect_both_links(void);
-/* Ends the groups of cases before, as far as connections allow. */
+/* Ends the groups of cases before, as far as connections allow; whether "gone" says so before long. */
+bool drain_groups(bool (*gone)(void *arg), void *arg);
 void end_groups(void);
 struct smc_rs_info info_of(int fd);
 /* The device that carries a connection on its side: 0 or 1. */
@@ -96,5 +99,14 @@ void transfer_start(struct transfer *t, struct pair *p, uint64_t to_server, uint
 void transfer_wait(struct transfer *t, uint64_t more);
 /* Waits until the last round is over. */
 void transfer_end(struct transfer *t);
+
+/* How a device is lost and comes back; what holds meanwhile, if that is to be checked; and that both links are there. */
+struct losing {
+	void (*lose)(enum side side, int which), (*back)(enum side side, int which);
+	void (*meanwhile)(void), (*both)(void);
+};
+
+/* The device under a transfer goes; then it comes back, and the other one goes. Closes the pair. */
+void lose_each_device(struct pair *p, enum side side, const struct losing *by);
 
 #endif
