@@ -14,6 +14,7 @@
 #                     (cases that need SMC-R are skipped then in any case)
 #   SMC_SLOW          how many times slower than usual the machine is (a whole
 #                     number): time limits are that much longer
+#   SMC_ALLOWED       what the kernel may say above notice level (a regular expression)
 #   SMC_CONNECTIONS   how many connections smc_netlink lists at once (default: 300)
 #   SMC_SEED          what smc_links and smc_storm do at random (default: the time)
 #   SMC_FAILOVERS     how many times smc_links loses a link at random (default: 3)
@@ -323,13 +324,11 @@ log_start() {
 # Lines above notice level since log_start, without those that every module
 # from outside the kernel tree causes, and what the RDMA core says about an rxe
 # device whose network device has gone, rxe about a path that is dead, or the
-# kernel about where bpftrace looks for tracepoints. With one processor a kernel
-# full of checks takes half a minute to end a namespace with rxe in it, without
-# SMC as well, and says so.
+# kernel about where bpftrace looks for tracepoints.
 log_lines() {
 	local usual='loading out-of-tree module taints kernel|module verification failed|ib_query_port failed \(-19\)'
 	usual+='|non-flush error status = 12|Automounting of tracing to debugfs'
-	if [[ $(nproc) == 1 ]]; then usual+='|unregister_netdevice: waiting for|ref_tracker: netdev'; fi
+	usual+=${SMC_ALLOWED:+|$SMC_ALLOWED}
 	dmesg --level=emerg,alert,crit,err,warn,info --decode --nopager 2>/dev/null |
 		sed "1,/$log_mark/d" |
 		grep -E '^[a-z]+ *:(emerg|alert|crit|err|warn) *:' |
